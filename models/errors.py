@@ -1,0 +1,92 @@
+"""Every error Rollcall raises on purpose.
+
+    RollcallError
+    ├── ConfigurationError        what the operator wrote cannot work
+    │   └── SettingError          one setting: the variable, what it got, what it takes
+    ├── InfraUnavailableError     a server we depend on does not answer, or an open circuit says so
+    ├── AccessRefusedError        a server answers and refuses our credentials
+    ├── SchemaError               the database and the code do not fit
+    │   ├── SchemaBehindError     the database waits for `rollcall db upgrade`
+    │   └── SchemaAheadError      the database was upgraded by newer code
+    └── StackError                the embedded servers or their folder cannot be used
+        ├── PortInUseError
+        ├── ServerMissingError    a server's binary is nowhere to be found
+        └── AlreadyRunningError   another supervisor holds the folder
+
+Each carries a `remedy`: what a person does about it. The command line prints `message` and
+`remedy` on one line and exits with `exit_code`.
+"""
+
+from typing import ClassVar
+
+
+class RollcallError(Exception):
+    """Something Rollcall refuses to do, and what to do about it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.remedy})"
+
+
+class ConfigurationError(RollcallError):
+    """What the operator wrote cannot work."""
+
+    exit_code = 2
+
+
+class SettingError(ConfigurationError):
+    """One setting is wrong. Never shows the value of a secret: the caller passes what may be seen."""
+
+    def __init__(self, variable: str, got: str, takes: str) -> None:
+        super().__init__(f"{variable} is {got}", f"it takes {takes}")
+        self.variable = variable
+
+
+class InfraUnavailableError(RollcallError):
+    """A server we depend on does not answer, or an open circuit says so."""
+
+    exit_code = 3
+
+
+class AccessRefusedError(RollcallError):
+    """A server answers and refuses our credentials."""
+
+    exit_code = 3
+
+
+class SchemaError(RollcallError):
+    """The database and the code do not fit."""
+
+    exit_code = 4
+
+
+class SchemaBehindError(SchemaError):
+    """The database waits for `rollcall db upgrade`."""
+
+
+class SchemaAheadError(SchemaError):
+    """The database was upgraded by newer code than this."""
+
+
+class StackError(RollcallError):
+    """The embedded servers or their folder cannot be used."""
+
+    exit_code = 5
+
+
+class PortInUseError(StackError):
+    """Somebody else listens where a server was told to listen."""
+
+
+class ServerMissingError(StackError):
+    """A server's binary is nowhere to be found."""
+
+
+class AlreadyRunningError(StackError):
+    """Another supervisor holds the folder."""

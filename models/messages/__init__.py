@@ -1,0 +1,1 @@
+"""The payloads of every message, one module a domain."""

@@ -1,0 +1,1 @@
+"""The edges: the command line, the development servers and everything that reads."""
