@@ -41,7 +41,7 @@ class ConfigurationError(RollcallError):
 
 
 class SettingError(ConfigurationError):
-    """One setting is wrong. Never shows the value of a secret: the caller passes what may be seen."""
+    """One setting is wrong. The caller passes only what may be seen: never a secret's value."""
 
     def __init__(self, variable: str, got: str, takes: str) -> None:
         super().__init__(f"{variable} is {got}", f"it takes {takes}")
