@@ -1,1 +1,28 @@
 """What beat emits, and how often."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from celery.beat import BeatLazyFunc
+
+from models.messages.runtime import RuntimeTick
+from models.topics import Category, Domain, topic
+
+
+def beat_schedule(
+    tick_interval: timedelta, next_tick: Callable[[], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """RuntimeTick, each with its own `now` and number. One that nobody took before the next is
+    due expires: after an outage the worker finds one tick to run, not an hour of them."""
+    return {
+        "runtime-tick": {
+            "task": RuntimeTick.message_type,
+            "schedule": tick_interval,
+            "args": (BeatLazyFunc(next_tick),),
+            "options": {
+                "queue": topic(Domain.RUNTIME, Category.EVENTS),
+                "expires": tick_interval.total_seconds(),
+            },
+        }
+    }

@@ -1,0 +1,39 @@
+"""The composition root: the only place that knows the clock and puts the parts together."""
+
+import socket
+from datetime import UTC, datetime, timedelta
+
+from celery import Celery, signals
+
+from beat_schedule import beat_schedule
+from models.errors import ConfigurationError
+from tasks.app import create_app
+from tasks.logs import configure_logging
+from tasks.settings import Settings
+from tasks.stall import StallWatch
+from tasks.ticks import TickSource
+from tasks.worker_process import WorkerProcess
+
+
+def system_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def celery_app(settings: Settings) -> Celery:
+    """The app that workers, beat, Flower and producers use."""
+    if settings.broker_url is None:
+        raise ConfigurationError(
+            "ROLLCALL_BROKER_URL is not set and no stack runs here",
+            "set it, or start the embedded servers with `rollcall up`",
+        )
+    app = create_app(settings, WorkerProcess(settings))
+    name = settings.runtime_name or socket.gethostname()
+    app.conf.beat_schedule = beat_schedule(
+        timedelta(milliseconds=settings.tick_interval_ms), TickSource(name, system_clock)
+    )
+    app.steps["worker"].add(StallWatch)
+    app.conf.rollcall_stall_seconds = settings.stall_seconds
+    signals.setup_logging.connect(
+        lambda **_: configure_logging(settings), weak=False, dispatch_uid="rollcall.logs"
+    )
+    return app
