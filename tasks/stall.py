@@ -41,7 +41,7 @@ class Stall:
 class StallWatch(bootsteps.StartStopStep):
     """The thread that looks, beside the worker's own loop, which may be what is stuck."""
 
-    requires = ("celery.worker.components:Consumer",)
+    requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)

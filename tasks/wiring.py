@@ -2,6 +2,7 @@
 
 import socket
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from celery import Celery, signals
 
@@ -9,6 +10,7 @@ from beat_schedule import beat_schedule
 from models.errors import ConfigurationError
 from tasks.app import create_app
 from tasks.logs import configure_logging
+from tasks.pulse import Pulse
 from tasks.settings import Settings
 from tasks.stall import StallWatch
 from tasks.ticks import TickSource
@@ -27,10 +29,15 @@ def celery_app(settings: Settings) -> Celery:
             "set it, or start the embedded servers with `rollcall up`",
         )
     app = create_app(settings, WorkerProcess(settings))
-    name = settings.runtime_name or socket.gethostname()
-    app.conf.beat_schedule = beat_schedule(
-        timedelta(milliseconds=settings.tick_interval_ms), TickSource(name, system_clock)
-    )
+    source = TickSource(settings.runtime_name or socket.gethostname(), system_clock)
+    pulse = Pulse(settings)
+
+    def next_tick() -> dict[str, Any]:
+        pulse.felt()
+        return source()
+
+    interval = timedelta(milliseconds=settings.tick_interval_ms)
+    app.conf.beat_schedule = beat_schedule(interval, next_tick)
     app.steps["worker"].add(StallWatch)
     app.conf.rollcall_stall_seconds = settings.stall_seconds
     signals.setup_logging.connect(

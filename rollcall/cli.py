@@ -1,0 +1,267 @@
+"""The command line: `rollcall …`. Thin: every command calls one thing and shows what it answers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn
+
+import click
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from models.errors import AlreadyRunningError, ConfigurationError, RollcallError
+from models.messages.runtime import RuntimeTick
+from rollcall.board import check_table, stack_table
+from rollcall.consul_binary import find_consul
+from rollcall.demo import run_demo
+from rollcall.doctor import examine
+from rollcall.home import Home
+from rollcall.insights import clock
+from rollcall.roles import roles
+from rollcall.schema_commands import schema_commands
+from rollcall.supervisor import STOP_SIGNALS, Supervisor, running_settings, stop_stack
+from tasks.database import open_engine
+from tasks.redaction import Redactor
+from tasks.settings import Settings
+
+_OUT = Console()
+_ERR = Console(stderr=True)
+_DETACHED = "ROLLCALL_DETACHED"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(
+    help="A durable state-machine runtime on Celery, and the roll call of a fleet.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(schema_commands, name="db")
+roles(app)
+
+
+def main() -> NoReturn:
+    """Run, and turn every error into one line with its remedy and an exit code that means it."""
+    try:
+        code = app(standalone_mode=False)
+    except RollcallError as error:
+        _complain(f"{error.message}: {error.remedy}")
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (KeyboardInterrupt, click.Abort):
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@app.command()
+def up(
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, max=64, help="Worker processes.")] = None,
+    flower_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="0: a free one.")
+    ] = None,
+) -> None:
+    """Start the embedded servers, workers, beat and Flower; stop them all with Ctrl-C."""
+    said = {"workers": workers, "flower_port": flower_port}
+    settings = Settings.from_environment().at(**{k: v for k, v in said.items() if v is not None})
+    home = Home(settings.home)
+    if home.held():
+        _OUT.print(f"already running in {home.path}")
+        _show_status(settings)
+    elif detach:
+        _detach(settings, home)
+    else:
+        _run_in_foreground(settings, home)
+
+
+@app.command()
+def down() -> None:
+    """Stop what `rollcall up` started here, also what a killed one left behind."""
+    home = Home(Settings.from_environment().home)
+    _OUT.print("stopped" if stop_stack(home) else f"nothing runs in {home.path}", highlight=False)
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """What runs where, and how old the last tick is. Exit code 1 when nothing runs here."""
+    settings = Settings.from_environment()
+    if not Home(settings.home).held():
+        if as_json:
+            _print_json({"running": False, "parts": []})
+        else:
+            _OUT.print(f"nothing runs in {Home(settings.home).path}", highlight=False)
+        raise typer.Exit(1)
+    _show_status(settings, as_json)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Check versions, servers, clocks, migrations, folders and ports. Exit code 1 if one fails."""
+    settings = Settings.from_environment()
+    with _ERR.status("looking at the servers"):
+        report = examine(settings, os.environ)
+    if as_json:
+        _print_json(report.as_dict())
+    else:
+        _OUT.print(check_table(report.checks))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def demo(
+    ticks: Annotated[int, typer.Option(min=1, max=1000, help="RuntimeTicks to wait for.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Start everything in a throwaway folder, let RuntimeTicks travel, ask Flower, stop."""
+    settings = Settings.from_environment()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with _stoppable(), Progress(*columns, console=_ERR, transient=True) as progress:
+        task = progress.add_task("RuntimeTicks", total=ticks)
+        shown = run_demo(settings, ticks, _tell, lambda done: progress.update(task, completed=done))
+    if as_json:
+        _print_json(shown.as_dict())
+    else:
+        verdict = "everything promised was found" if shown.ok else "a promise was broken"
+        _say(f"{shown.ticks} RuntimeTicks went Beat → Redis → worker ({shown.runtime_id})")
+        _say(f"Flower at {shown.flower_url} knows {', '.join(shown.flower_workers) or 'no worker'}")
+        _say(f"and {RuntimeTick.message_type}, succeeded {shown.flower_tick_tasks} times")
+        _say(f"{verdict}, in {shown.seconds} s")
+    raise typer.Exit(0 if shown.ok else 1)
+
+
+@app.command()
+def setup() -> None:
+    """Fetch what the embedded servers need, once: the consul binary."""
+    with _ERR.status("looking for consul"):
+        found = find_consul(Settings.from_environment())
+    _OUT.print(f"consul: {found}", highlight=False)
+
+
+def _run_in_foreground(settings: Settings, home: Home) -> None:
+    """The live board on a terminal, plain lines elsewhere."""
+    with _stoppable():
+        try:
+            with Supervisor(settings, home, _say) as stack:
+                password = home.path / "secrets.json"
+                _say(f"Flower: {stack.flower_url} (user rollcall, password in {password})")
+                if not _OUT.is_terminal:
+                    _say("everything runs")
+                    while True:
+                        stack.watch()
+                        time.sleep(0.25)
+                with Live(console=_OUT, refresh_per_second=4) as live:
+                    while True:
+                        stack.watch()
+                        told = [part.told() for part in stack.parts]
+                        live.update(stack_table(told, _reading(stack.settings)))
+                        time.sleep(1.0)
+        except KeyboardInterrupt:
+            _say("stopped")
+        except AlreadyRunningError:
+            raise
+        except RollcallError as error:
+            if _DETACHED in os.environ:
+                home.tell({"phase": "failed", "pid": os.getpid(), "error": _redacted(str(error))})
+            raise
+
+
+def _detach(settings: Settings, home: Home) -> None:
+    home.create()
+    with (home.log / "supervisor.log").open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "rollcall", "up"],
+            env={**os.environ, **settings.environment(), _DETACHED: "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    with _ERR.status("starting"):
+        while child.poll() is None:
+            told = home.told()
+            if told.get("phase") == "ready" and told.get("pid") == child.pid:
+                break
+            time.sleep(0.05)
+    if child.poll() is not None:
+        told = home.told()
+        home.forget()
+        why = told.get("error") if told.get("pid") == child.pid else None
+        _complain(why or f"it stopped while starting: see {home.log / 'supervisor.log'}")
+        raise typer.Exit(child.returncode or 1)
+    _show_status(settings)
+
+
+def _show_status(settings: Settings, as_json: bool = False) -> None:
+    told = Home(settings.home).told()
+    parts: list[dict[str, Any]] = told.get("parts", [])
+    reading = _reading(running_settings(settings))
+    if as_json:
+        tick = reading and {
+            "age_seconds": round(reading.age.total_seconds(), 3),
+            "ticks": reading.ticks,
+            "tick_sequence": reading.tick_sequence,
+            "runtime_id": reading.runtime_id,
+        }
+        flower = told.get("flower")
+        running = told.get("phase") == "ready"
+        _print_json({"running": running, "parts": parts, "flower": flower, "tick": tick})
+    else:
+        _OUT.print(stack_table(parts, reading))
+        _OUT.print(f"Flower: {told.get('flower')}", highlight=False)
+
+
+def _reading(settings: Settings) -> Any:
+    """The last tick, or None while the database is away: the board goes on without it."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return clock(open_engine(settings, "status", pooled=False))
+    except (SQLAlchemyError, ConfigurationError):
+        return None
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Within it, every polite request to stop is a KeyboardInterrupt."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(line: str) -> None:
+    _OUT.print(line, highlight=False, soft_wrap=True)
+
+
+def _tell(line: str) -> None:
+    _ERR.print(f"[dim]·[/dim] {line}", highlight=False, soft_wrap=True)
+
+
+def _print_json(content: object) -> None:
+    sys.stdout.write(json.dumps(content, indent=2, default=str) + "\n")
+
+
+def _complain(line: str) -> None:
+    sys.stderr.write(f"rollcall: {_redacted(' '.join(line.split()))}\n")
+
+
+def _redacted(line: str) -> str:
+    return Redactor().text(line)
