@@ -30,6 +30,10 @@ check: $(READY) ## ruff, formatting, mypy --strict, import layers
 test: check ## the checks, then every test on real servers
 	$(BIN)/pytest
 
+compose: ## secrets at random, then the whole of it in containers (needs Docker)
+	@deploy/make-secrets.sh
+	docker compose up --build
+
 lock: ## pin every dependency again, with hashes
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet uv
@@ -39,4 +43,4 @@ lock: ## pin every dependency again, with hashes
 clean: ## remove the virtual environment and the caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-.PHONY: help setup demo check test lock clean
+.PHONY: help setup demo check test compose lock clean

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
@@ -33,7 +34,6 @@ from tasks.settings import Settings
 
 _OUT = Console()
 _ERR = Console(stderr=True)
-_DETACHED = "ROLLCALL_DETACHED"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -62,6 +62,11 @@ def main() -> NoReturn:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
+    except Exception:
+        # A bug. Python's own traceback would pass the redactor by.
+        sys.stderr.write(_redacted(traceback.format_exc()))
+        _complain("this is a bug in Rollcall: please report the lines above")
+        code = 70
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -170,10 +175,10 @@ def _run_in_foreground(settings: Settings, home: Home) -> None:
         except KeyboardInterrupt:
             _say("stopped")
         except AlreadyRunningError:
-            raise
+            raise  # what the owner tells must stay
         except RollcallError as error:
-            if _DETACHED in os.environ:
-                home.tell({"phase": "failed", "pid": os.getpid(), "error": _redacted(str(error))})
+            told = _redacted(f"{error.message}: {error.remedy}")
+            home.tell({"phase": "failed", "pid": os.getpid(), "error": told})
             raise
 
 
@@ -182,7 +187,7 @@ def _detach(settings: Settings, home: Home) -> None:
     with (home.log / "supervisor.log").open("ab") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "rollcall", "up"],
-            env={**os.environ, **settings.environment(), _DETACHED: "1"},
+            env={**os.environ, **settings.environment()},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -264,4 +269,8 @@ def _complain(line: str) -> None:
 
 
 def _redacted(line: str) -> str:
-    return Redactor().text(line)
+    try:
+        known = Settings.from_environment().secrets
+    except RollcallError:
+        known = ()
+    return Redactor(known).text(line)

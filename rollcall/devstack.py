@@ -22,7 +22,7 @@ from rollcall.account import Account, server_account
 from rollcall.consul_binary import find_consul
 from rollcall.home import Home
 from rollcall.ports import LOOPBACK, free_ports, require_free
-from rollcall.processes import Child, Program, wait_until_ready
+from rollcall.processes import Child, Program, stop_together, wait_until_ready
 from tasks.reachability import consul_version, postgres_version, redis_version
 from tasks.secrets import SecretUrl
 from tasks.settings import Settings
@@ -66,14 +66,8 @@ class DevStack:
                 urls[field] = server.url
         return self._settings.at(**urls)
 
-    def restart(self, server: Server) -> None:
-        """Start a server again that died, where it was."""
-        server.child.stop()
-        self._begin(server)
-
     def stop(self) -> None:
-        for server in reversed(self.servers):
-            server.child.stop()
+        stop_together([server.child for server in self.servers])
         self.servers.clear()
 
     def _begin(self, server: Server) -> None:
@@ -234,15 +228,29 @@ class DevStack:
 
 @contextmanager
 def throwaway_home(purpose: str) -> Iterator[Home]:
-    """A folder for one use; every byte in it goes when it is over."""
-    folder = Path(tempfile.mkdtemp(prefix=f"rollcall-{purpose}-"))
+    """A folder for one use; every byte in it goes when it is over, or when the next one is made."""
+    prefix = f"rollcall-{purpose}-{os.geteuid()}-"
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        _sweep(Home(folder))
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
     folder.chmod(0o711)
-    home = Home(folder)
     try:
-        yield home
+        yield Home(folder)
     finally:
-        shutil.rmtree(_server_folder(home, server_account()), ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(Home(folder))
+
+
+def _sweep(home: Home) -> None:
+    """Remove what somebody who was killed left. An owner locks before it starts anything, so a
+    folder with pid files and no owner is nobody's."""
+    if home.leftovers() and not home.held():
+        with home.owned():
+            _remove(home)
+
+
+def _remove(home: Home) -> None:
+    shutil.rmtree(_server_folder(home, server_account()), ignore_errors=True)
+    shutil.rmtree(home.path, ignore_errors=True)
 
 
 def _server_folder(home: Home, account: Account | None) -> Path:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,14 +73,17 @@ class Child:
     def running(self) -> bool:
         return self._popen is not None and self._popen.poll() is None
 
+    def ask_to_stop(self) -> None:
+        if self.running() and self._popen is not None:
+            self._popen.send_signal(self.program.stop_signal)
+
     def stop(self) -> None:
         """Ask, wait, insist; afterwards neither it nor what it started is left."""
         if self._popen is None:
             return
-        if self._popen.poll() is None:
-            self._popen.send_signal(self.program.stop_signal)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._popen.wait(self.program.stop_seconds)
+        self.ask_to_stop()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(self.program.stop_seconds)
         _kill_group(self._popen.pid)
         self._popen.wait()
         self._pid_file.unlink(missing_ok=True)
@@ -112,6 +115,14 @@ def wait_until_ready(child: Child, probe: Callable[[], object], seconds: float) 
                 f"its log is {child.log}",
             )
         time.sleep(0.05)
+
+
+def stop_together(children: Sequence[Child]) -> None:
+    """Ask them all before waiting for any: stopping takes as long as the slowest."""
+    for child in children:
+        child.ask_to_stop()
+    for child in children:
+        child.stop()
 
 
 def recorded(pid_file: Path) -> psutil.Process | None:

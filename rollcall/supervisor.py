@@ -24,7 +24,7 @@ from rollcall.devstack import DevStack
 from rollcall.home import Home
 from rollcall.insights import Clock, clock
 from rollcall.ports import preferred_port, require_free
-from rollcall.processes import Child, Program, wait_until_ready
+from rollcall.processes import Child, Program, stop_together, wait_until_ready
 from tasks.database import open_engine
 from tasks.schema import upgrade
 from tasks.secrets import Secret
@@ -75,7 +75,8 @@ class Supervisor:
     ) -> None:
         self.settings = settings
         self.home = home
-        self.parts: list[Part] = []
+        self._servers: list[Part] = []
+        self._roles: list[Part] = []
         self._say = say
         self._holding = home.owned()
         self._stack = DevStack(settings, home)
@@ -98,13 +99,16 @@ class Supervisor:
     ) -> None:
         with _unstoppable():
             self._say("stopping")
-            for part in reversed(self.parts):
-                part.child.stop()
+            stop_together([part.child for part in self._roles])
             self._stack.stop()
             if self._engine is not None:
                 self._engine.dispose()
             self.home.forget()
             self._holding.__exit__(None, None, None)
+
+    @property
+    def parts(self) -> list[Part]:
+        return [*self._servers, *self._roles]
 
     @property
     def flower_url(self) -> str:
@@ -138,15 +142,14 @@ class Supervisor:
         self.settings = self._with_flower(self._stack.start())
         for server in self._stack.servers:
             self._say(f"{server.name} {server.probe()} answers at {server.url}")
-            self.parts.append(Part(server.name, str(server.url), server.child, server.probe))
+            self._servers.append(Part(server.name, str(server.url), server.child, server.probe))
         engine = open_engine(self.settings, "migration", pooled=False)
         self._say(f"the database is at {upgrade(engine)}")
         workers = [self._worker(f"worker-{number + 1}") for number in range(self.settings.workers)]
-        started = [*workers, self._beat(), self._flower()]
-        for part in started:
-            self.parts.append(part)
+        self._roles = [*workers, self._beat(), self._flower()]
+        for part in self._roles:
             part.child.start()
-        for part in started:
+        for part in self._roles:
             wait_until_ready(part.child, part.probe, _READY_SECONDS)
             self._say(f"{part.name} runs at {part.where}")
         self._tell("ready")
