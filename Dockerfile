@@ -2,8 +2,8 @@
 FROM python:3.11-slim AS build
 WORKDIR /src
 RUN python -m venv /opt/rollcall
-COPY requirements.lock ./
-RUN /opt/rollcall/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY requirements-image.lock ./
+RUN /opt/rollcall/bin/pip install --no-cache-dir --require-hashes -r requirements-image.lock
 COPY pyproject.toml README.md beat_schedule.py ./
 COPY models models
 COPY fsm fsm

@@ -34,11 +34,14 @@ compose: ## secrets at random, then the whole of it in containers (needs Docker)
 	@deploy/make-secrets.sh
 	docker compose up --build
 
-lock: ## pin every dependency again, with hashes
+UV_COMPILE := $(BIN)/uv pip compile --generate-hashes --universal --python-version 3.11 \
+	--no-header --no-emit-index-url --no-annotate --quiet
+
+lock: ## pin every dependency again, with hashes: for development, and for the image
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --universal --python-version 3.11 \
-		--no-header --no-emit-index-url --no-annotate --quiet --output-file requirements.lock
+	$(UV_COMPILE) pyproject.toml --all-extras --output-file requirements.lock
+	echo setuptools | $(UV_COMPILE) pyproject.toml - --output-file requirements-image.lock
 
 clean: ## remove the virtual environment and the caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

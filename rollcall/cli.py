@@ -177,8 +177,8 @@ def _run_in_foreground(settings: Settings, home: Home) -> None:
         except AlreadyRunningError:
             raise  # what the owner tells must stay
         except RollcallError as error:
-            told = _redacted(f"{error.message}: {error.remedy}")
-            home.tell({"phase": "failed", "pid": os.getpid(), "error": told})
+            why = _redacted(f"{error.message}: {error.remedy}")
+            home.tell({"phase": "failed", "pid": os.getpid(), "error": why})
             raise
 
 

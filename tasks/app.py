@@ -38,7 +38,8 @@ def create_app(settings: Settings, process: WorkerProcess) -> Celery:
     app: Celery = Celery("rollcall", set_as_current=False, task_cls=CorrelatedTask)
     app.conf.update(_configuration(settings))
     for name, run in _tasks(settings, process).items():
-        app.task(name=name)(run)
+        # A shared task would be put into every app of this process, with this app's connections.
+        app.task(name=name, shared=False)(run)
     return app
 
 
