@@ -56,8 +56,7 @@ class Home:
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
-            for pid_file in self.leftovers():
-                reap(pid_file)
+            reap(self.leftovers())
             yield
             lock.truncate(0)
 

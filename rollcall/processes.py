@@ -48,7 +48,7 @@ class Child:
 
     def start(self) -> None:
         """Run the program in a session of its own: the terminal's Ctrl-C is ours to pass on."""
-        reap(self._pid_file)
+        reap([self._pid_file])
         if self.log.exists() and self.log.stat().st_size > _ROTATE_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
         account = self.program.account
@@ -136,18 +136,19 @@ def recorded(pid_file: Path) -> psutil.Process | None:
     return process if ours else None
 
 
-def reap(pid_file: Path, seconds: float = 10.0) -> bool:
-    """End what an earlier supervisor left behind; True if there was something."""
-    process = recorded(pid_file)
-    if process is not None:
-        # SIGINT is PostgreSQL's fast shutdown, and ends the others as well.
+def reap(pid_files: Sequence[Path], seconds: float = 3.0) -> None:
+    """End what an earlier supervisor left behind. It is asked once, for PostgreSQL's sake (SIGINT
+    is its fast shutdown); nothing here minds being killed."""
+    left = [process for pid_file in pid_files if (process := recorded(pid_file)) is not None]
+    for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGINT)
-        with contextlib.suppress(psutil.TimeoutExpired):
-            process.wait(seconds)
+    psutil.wait_procs(left, timeout=seconds)
+    for process in left:
         _kill_group(process.pid)
-    pid_file.unlink(missing_ok=True)
-    return process is not None
+    psutil.wait_procs(left, timeout=seconds)
+    for pid_file in pid_files:
+        pid_file.unlink(missing_ok=True)
 
 
 def _kill_group(pid: int) -> None:

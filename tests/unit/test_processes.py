@@ -64,7 +64,7 @@ def test_somebody_elses_process_with_the_recorded_pid_is_left_alone(home: Home) 
     pid_file.write_text(str(stranger.pid))
     os.utime(pid_file, (1_000_000_000, 1_000_000_000))
     assert recorded(pid_file) is None
-    assert not reap(pid_file)
+    reap([pid_file])
     assert stranger.poll() is None
     stranger.kill()
     stranger.wait()
