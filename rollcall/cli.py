@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from sqlalchemy.exc import SQLAlchemyError
 
-from models.errors import AlreadyRunningError, ConfigurationError, RollcallError
+from models.errors import ConfigurationError, RollcallError
 from models.messages.runtime import RuntimeTick
 from rollcall.board import check_table, stack_table
 from rollcall.consul_binary import find_consul
@@ -50,24 +50,16 @@ roles(app)
 def main() -> NoReturn:
     """Run, and turn every error into one line with its remedy and an exit code that means it."""
     try:
-        code = app(standalone_mode=False)
+        app()
     except RollcallError as error:
         _complain(f"{error.message}: {error.remedy}")
-        code = error.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except (KeyboardInterrupt, click.Abort):
-        code = 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141
+        sys.exit(error.exit_code)
     except Exception:
         # A bug. Python's own traceback would pass the redactor by.
         sys.stderr.write(_redacted(traceback.format_exc()))
         _complain("this is a bug in Rollcall: please report the lines above")
-        code = 70
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(70)
+    sys.exit(0)
 
 
 @app.command()
@@ -174,23 +166,19 @@ def _run_in_foreground(settings: Settings, home: Home) -> None:
                         time.sleep(1.0)
         except KeyboardInterrupt:
             _say("stopped")
-        except AlreadyRunningError:
-            raise  # what the owner tells must stay
-        except RollcallError as error:
-            why = _redacted(f"{error.message}: {error.remedy}")
-            home.tell({"phase": "failed", "pid": os.getpid(), "error": why})
-            raise
 
 
 def _detach(settings: Settings, home: Home) -> None:
     home.create()
-    with (home.log / "supervisor.log").open("ab") as log:
+    log = home.log / "supervisor.log"
+    with log.open("ab") as written:
+        before = written.tell()
         child = subprocess.Popen(
             [sys.executable, "-m", "rollcall", "up"],
             env={**os.environ, **settings.environment()},
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=written,
+            stderr=written,
             start_new_session=True,
         )
     with _ERR.status("starting"):
@@ -200,10 +188,10 @@ def _detach(settings: Settings, home: Home) -> None:
                 break
             time.sleep(0.05)
     if child.poll() is not None:
-        told = home.told()
-        home.forget()
-        why = told.get("error") if told.get("pid") == child.pid else None
-        _complain(why or f"it stopped while starting: see {home.log / 'supervisor.log'}")
+        last = log.read_text()[before:].strip().splitlines()[-1:]
+        sys.stderr.write(
+            "".join(last or [f"rollcall: it stopped while starting: see {log}"]) + "\n"
+        )
         raise typer.Exit(child.returncode or 1)
     _show_status(settings)
 
@@ -229,8 +217,6 @@ def _show_status(settings: Settings, as_json: bool = False) -> None:
 
 def _reading(settings: Settings) -> Any:
     """The last tick, or None while the database is away: the board goes on without it."""
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         return clock(open_engine(settings, "status", pooled=False))
     except (SQLAlchemyError, ConfigurationError):

@@ -56,6 +56,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(_LEVELS[settings.log_level])
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.captureWarnings(True)
     structlog.configure(
         processors=[*before, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -219,9 +219,8 @@ def test_on_a_terminal_the_board_is_live_and_ctrl_c_ends_it(
     pid, terminal = pty.fork()
     if pid == 0:  # the child becomes the command, on a terminal of its own
         os.chdir(REPOSITORY)
-        os.execve(
-            sys.executable, [sys.executable, "-m", "rollcall", "up"], environ | {"TERM": "xterm"}
-        )  # noqa: S606
+        command = [sys.executable, "-m", "rollcall", "up"]
+        os.execve(sys.executable, command, environ | {"TERM": "xterm"})  # noqa: S606
     os.set_blocking(terminal, False)
     shown = ""
 
