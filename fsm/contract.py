@@ -1,0 +1,300 @@
+"""A contract: all a machine may do, frozen, with the lookups of a transition built once."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from fsm.canonical import canonical_json
+from fsm.guard import Guard
+from fsm.validation import Rule
+
+WILDCARD = "*"
+CONTINUE = "CONTINUE"
+FATAL_ERROR = "FATAL_ERROR"
+
+Pairs = tuple[tuple[str, object], ...]
+"""A small frozen mapping in a fixed order."""
+
+
+class StateType(StrEnum):
+    """What a state is for; whether it can be left is `is_terminal`, another question."""
+
+    INITIAL = "initial"
+    OPERATIONAL = "operational"
+    SNAPSHOT = "snapshot"
+    SUCCESS = "success"
+    ERROR = "error"
+    TERMINAL = "terminal"
+
+
+class Source(StrEnum):
+    """Who may pull a trigger; only External ones are accepted from outside."""
+
+    EXTERNAL = "External"
+    INTERNAL = "Internal"
+    EFFECT = "Effect"
+    ORCHESTRATOR = "Orchestrator"
+
+
+class Concurrency(StrEnum):
+    """How two writers of one entity are kept apart."""
+
+    LOCKED = "locked"
+    OPTIMISTIC = "optimistic"
+
+
+class ConflictResolution(StrEnum):
+    """Which transition wins when several could fire."""
+
+    PRIORITY_BASED = "priority_based"
+
+
+class Level(StrEnum):
+    """How loud a log line is."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+    CRITICAL = "CRITICAL"
+
+
+@dataclass(frozen=True, slots=True)
+class EmitIntent:
+    """Ask for I/O: constants, then context fields that must be there, then those that may."""
+
+    name: str
+    intent_kind: str
+    constants: Pairs = ()
+    payload: tuple[tuple[str, str], ...] = ()
+    optional_payload: tuple[tuple[str, str], ...] = ()
+    when: Guard | None = None
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLog:
+    """Say something once; `fields` are context fields worth showing beside the message."""
+
+    name: str
+    level: Level
+    message: str
+    fields: tuple[str, ...] = ()
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CountMetric:
+    """Count something once; with `triggers`, only when one of them caused the transition."""
+
+    name: str
+    metric: str
+    value: int | float = 1
+    triggers: frozenset[str] = frozenset()
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Validate:
+    """Check the entered state's data and let the machine go on with what the check says."""
+
+    name: str
+    passed: str
+    failed: str
+    line: int = field(default=0, compare=False)
+
+
+Action = EmitIntent | WriteLog | CountMetric | Validate
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A named guard; one that is not required is evaluated and reported, and blocks nothing."""
+
+    name: str
+    guard: Guard
+    required: bool = True
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """How long a state may last, what happens then, and what that says about the context."""
+
+    name: str
+    after_ms: int
+    trigger: str
+    data: Pairs = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One state; the names of its actions are kept for people, the actions for `delta`."""
+
+    name: str
+    type: StateType
+    description: str = ""
+    is_terminal: bool = False
+    is_recoverable: bool = True
+    timeout: Timeout | None = None
+    entry_actions: tuple[str, ...] = ()
+    exit_actions: tuple[str, ...] = ()
+    entry: tuple[Action, ...] = ()
+    exit: tuple[Action, ...] = ()
+    required_data: tuple[str, ...] = ()
+    optional_data: tuple[str, ...] = ()
+    validation_rules: tuple[Rule, ...] = ()
+    line: int = field(default=0, compare=False)
+
+    @property
+    def validate(self) -> Validate | None:
+        """The action that turns a failed check into a trigger instead of a refusal, if any."""
+        return next((action for action in self.entry if isinstance(action, Validate)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the transition table."""
+
+    name: str
+    from_state: str
+    to_state: str
+    trigger: str
+    priority: int = 10
+    conditions: tuple[Condition, ...] = ()
+    actions: tuple[Action, ...] = ()
+    description: str = ""
+    is_atomic: bool = True
+    line: int = field(default=0, compare=False)
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it leaves every state that is not terminal."""
+        return self.from_state == WILDCARD
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The guards that must hold."""
+        return tuple(each.guard for each in self.conditions if each.required)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryCounter:
+    """The context field that counts retries, and what moves it."""
+
+    field: str
+    increment_on: tuple[str, ...]
+    reset_on: tuple[str, ...]
+    max_value: int
+
+
+@dataclass(frozen=True, slots=True)
+class AutoRetry:
+    """A state the runtime leaves by itself: `trigger` after a backoff, `exhausted` at the end."""
+
+    state: str
+    trigger: str
+    exhausted: str | None
+    base_ms: int
+    max_ms: int
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A whole machine. Equal contracts have equal hashes, wherever they were written."""
+
+    name: str
+    version: str
+    initial_state: str
+    states: tuple[State, ...]
+    transitions: tuple[Transition, ...]
+    subcontract_version: str = "1.0.0"
+    description: str = ""
+    success_states: tuple[str, ...] = ()
+    terminal_states: tuple[str, ...] = ()
+    error_states: tuple[str, ...] = ()
+    retry_counter: RetryCounter | None = None
+    auto_retry: tuple[AutoRetry, ...] = ()
+    strict: bool = False
+    conflict_resolution: ConflictResolution = ConflictResolution.PRIORITY_BASED
+    concurrency: Concurrency = Concurrency.LOCKED
+    messages: tuple[tuple[str, str], ...] = ()
+    trigger_sources: tuple[tuple[str, tuple[Source, ...]], ...] = ()
+    idempotent_triggers: tuple[str, ...] = ()
+    initial_context: Pairs = ()
+    ttl_ms: int | None = None
+    source: str = field(default="", compare=False)
+    content_hash: str = field(init=False, compare=False)
+    triggers: tuple[str, ...] = field(init=False, compare=False)
+    _states: Mapping[str, State] = field(init=False, repr=False, compare=False)
+    _candidates: Mapping[tuple[str, str], tuple[Transition, ...]] = field(
+        init=False, repr=False, compare=False
+    )
+    _sources: Mapping[str, tuple[Source, ...]] = field(init=False, repr=False, compare=False)
+    _targets: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        states = {state.name: state for state in self.states}
+        triggers = tuple(dict.fromkeys(each.trigger for each in self.transitions))
+        targets = {
+            trigger: frozenset(t.to_state for t in self.transitions if t.trigger == trigger)
+            for trigger in triggers
+        }
+        derived: dict[str, object] = {
+            "triggers": triggers,
+            "content_hash": hashlib.sha256(canonical_json(self)).hexdigest(),
+            "_states": MappingProxyType(states),
+            "_candidates": MappingProxyType(_candidates(self.states, self.transitions)),
+            "_sources": MappingProxyType(dict(self.trigger_sources)),
+            "_targets": MappingProxyType(targets),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def state(self, name: str) -> State | None:
+        """The state of that name, if the machine has it."""
+        return self._states.get(name)
+
+    def candidates(self, state: str, trigger: str) -> tuple[Transition, ...]:
+        """What the trigger could do in the state: highest priority first, wildcards last."""
+        return self._candidates.get((state, trigger), ())
+
+    def exits(self, state: str) -> tuple[Transition, ...]:
+        """Every transition that leaves the state, in the order they are tried per trigger."""
+        return tuple(each for trigger in self.triggers for each in self.candidates(state, trigger))
+
+    def targets(self, trigger: str) -> frozenset[str]:
+        """The states the trigger leads to; empty if the machine does not know the trigger."""
+        return self._targets.get(trigger, frozenset())
+
+    def sources(self, trigger: str) -> tuple[Source, ...]:
+        """Who may pull the trigger; External where the contract says nothing."""
+        return self._sources.get(trigger, (Source.EXTERNAL,))
+
+    def accepts_from_outside(self, trigger: str) -> bool:
+        """Whether a request from outside may pull the trigger."""
+        return bool(self.targets(trigger)) and Source.EXTERNAL in self.sources(trigger)
+
+    def trigger_of(self, message_type: str) -> str | None:
+        """The trigger a message of that type pulls, if any."""
+        return dict(self.messages).get(message_type)
+
+    def new_context(self) -> dict[str, object]:
+        """The context a new instance starts with, its retry counter at zero."""
+        counter = {self.retry_counter.field: 0} if self.retry_counter else {}
+        return {**counter, **dict(self.initial_context)}
+
+
+def _candidates(
+    states: Iterable[State], transitions: tuple[Transition, ...]
+) -> dict[tuple[str, str], tuple[Transition, ...]]:
+    ordered = sorted(transitions, key=lambda each: (each.is_wildcard, -each.priority))
+    table: dict[tuple[str, str], tuple[Transition, ...]] = {}
+    for state in states:
+        for each in ordered:
+            if each.from_state == state.name or (each.is_wildcard and not state.is_terminal):
+                key = (state.name, each.trigger)
+                table[key] = (*table.get(key, ()), each)
+    return table
