@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from enum import Enum
+from uuid import UUID
 
 from fsm.guard import Guard
 from fsm.validation import Rule
@@ -17,7 +18,7 @@ def canonical_json(value: object) -> bytes:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Guard | Rule):
+    if isinstance(value, Guard | Rule | UUID):
         return str(value)
     if isinstance(value, Enum):
         return value.value
