@@ -3,110 +3,52 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 
 from fsm.canonical import canonical_json
+from fsm.contract_terms import (
+    Action,
+    Concurrency,
+    ConflictResolution,
+    CountMetric,
+    EmitIntent,
+    Level,
+    Pairs,
+    Source,
+    StateType,
+    Validate,
+    WriteLog,
+)
 from fsm.guard import Guard
 from fsm.validation import Rule
+
+__all__ = [
+    "CONTINUE",
+    "FATAL_ERROR",
+    "WILDCARD",
+    "Action",
+    "AutoRetry",
+    "Concurrency",
+    "Condition",
+    "ConflictResolution",
+    "Contract",
+    "CountMetric",
+    "EmitIntent",
+    "Level",
+    "Pairs",
+    "RetryCounter",
+    "Source",
+    "State",
+    "StateType",
+    "Timeout",
+    "Transition",
+    "Validate",
+    "WriteLog",
+]
 
 WILDCARD = "*"
 CONTINUE = "CONTINUE"
 FATAL_ERROR = "FATAL_ERROR"
-
-Pairs = tuple[tuple[str, object], ...]
-"""A small frozen mapping in a fixed order."""
-
-
-class StateType(StrEnum):
-    """What a state is for; whether it can be left is `is_terminal`, another question."""
-
-    INITIAL = "initial"
-    OPERATIONAL = "operational"
-    SNAPSHOT = "snapshot"
-    SUCCESS = "success"
-    ERROR = "error"
-    TERMINAL = "terminal"
-
-
-class Source(StrEnum):
-    """Who may pull a trigger; only External ones are accepted from outside."""
-
-    EXTERNAL = "External"
-    INTERNAL = "Internal"
-    EFFECT = "Effect"
-    ORCHESTRATOR = "Orchestrator"
-
-
-class Concurrency(StrEnum):
-    """How two writers of one entity are kept apart."""
-
-    LOCKED = "locked"
-    OPTIMISTIC = "optimistic"
-
-
-class ConflictResolution(StrEnum):
-    """Which transition wins when several could fire."""
-
-    PRIORITY_BASED = "priority_based"
-
-
-class Level(StrEnum):
-    """How loud a log line is."""
-
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
-    CRITICAL = "CRITICAL"
-
-
-@dataclass(frozen=True, slots=True)
-class EmitIntent:
-    """Ask for I/O: constants, then context fields that must be there, then those that may."""
-
-    name: str
-    intent_kind: str
-    constants: Pairs = ()
-    payload: tuple[tuple[str, str], ...] = ()
-    optional_payload: tuple[tuple[str, str], ...] = ()
-    when: Guard | None = None
-    line: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class WriteLog:
-    """Say something once; `fields` are context fields worth showing beside the message."""
-
-    name: str
-    level: Level
-    message: str
-    fields: tuple[str, ...] = ()
-    line: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class CountMetric:
-    """Count something once; with `triggers`, only when one of them caused the transition."""
-
-    name: str
-    metric: str
-    value: int | float = 1
-    triggers: frozenset[str] = frozenset()
-    line: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Validate:
-    """Check the entered state's data and let the machine go on with what the check says."""
-
-    name: str
-    passed: str
-    failed: str
-    line: int = field(default=0, compare=False)
-
-
-Action = EmitIntent | WriteLog | CountMetric | Validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +73,7 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One state; the names of its actions are kept for people, the actions for `delta`."""
+    """One state; with `validate`, data it refuses becomes a trigger instead of a refusal."""
 
     name: str
     type: StateType
@@ -147,11 +89,11 @@ class State:
     optional_data: tuple[str, ...] = ()
     validation_rules: tuple[Rule, ...] = ()
     line: int = field(default=0, compare=False)
+    validate: Validate | None = field(init=False, repr=False, compare=False)
 
-    @property
-    def validate(self) -> Validate | None:
-        """The action that turns a failed check into a trigger instead of a refusal, if any."""
-        return next((action for action in self.entry if isinstance(action, Validate)), None)
+    def __post_init__(self) -> None:
+        checks = (action for action in self.entry if isinstance(action, Validate))
+        object.__setattr__(self, "validate", next(checks, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +110,14 @@ class Transition:
     description: str = ""
     is_atomic: bool = True
     line: int = field(default=0, compare=False)
+    required: tuple[Condition, ...] = field(init=False, repr=False, compare=False)
+    optional: tuple[Condition, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        required = tuple(each for each in self.conditions if each.required)
+        optional = tuple(each for each in self.conditions if not each.required)
+        object.__setattr__(self, "required", required)
+        object.__setattr__(self, "optional", optional)
 
     @property
     def is_wildcard(self) -> bool:
@@ -177,7 +127,7 @@ class Transition:
     @property
     def guards(self) -> tuple[Guard, ...]:
         """The guards that must hold."""
-        return tuple(each.guard for each in self.conditions if each.required)
+        return tuple(each.guard for each in self.required)
 
 
 @dataclass(frozen=True, slots=True)

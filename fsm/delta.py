@@ -144,9 +144,10 @@ def _enter_failure(contract: Contract, draft: Draft, transition: Transition, tar
     """Whatever can be done on the way is done; nothing may stop the machine from failing."""
     source = contract.state(draft.path[-1])
     actions = (*(source.exit if source else ()), *transition.actions, *target.entry)
+    counted_from = len(draft.metrics)
     for action in actions:
         try:
-            act(draft, action, FATAL_ERROR)
+            act(draft, draft.context, action, FATAL_ERROR, counted_from)
         except Exception as error:  # see `delta`
             what = f"{action.name} left out: {type(error).__name__.lstrip('_')}"
             draft.logs.append(Log(Level.ERROR, what))
@@ -164,22 +165,22 @@ def _code_of(error: Exception, trigger: str) -> ErrorCode:
 
 def _outcome(contract: Contract, draft: Draft, cause: UUID, first: int) -> Outcome:
     prefix = f"{contract.name}:reducer:"
-    intents = tuple(
+    intents = [
         Intent(uuid5(cause, f"{prefix}{ordinal}"), kind, payload, action)
         for ordinal, (kind, payload, action) in enumerate(draft.intents, first)
-    )
-    follow_ups = tuple(
+    ]
+    follow_ups = [
         FollowUp(uuid5(cause, f"{prefix}{ordinal}"), trigger)
         for ordinal, trigger in enumerate(draft.follow_ups, first + len(intents))
-    )
+    ]
     return Outcome(
         result=Result.OK,
         state=draft.path[-1],
         context=draft.context,
         path=tuple(draft.path),
         transitions=tuple(draft.transitions),
-        intents=intents,
-        follow_ups=follow_ups,
+        intents=tuple(intents),
+        follow_ups=tuple(follow_ups),
         logs=tuple(draft.logs),
         metrics=tuple(draft.metrics),
         unmet=draft.unmet,

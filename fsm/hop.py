@@ -10,6 +10,7 @@ from fsm.contract import (
     CountMetric,
     EmitIntent,
     Level,
+    Pairs,
     Transition,
     Validate,
     WriteLog,
@@ -58,20 +59,30 @@ def hop(contract: Contract, draft: Draft, transition: Transition) -> None:
     validate = target.validate
     if lacking is not None and validate is None:
         raise DataError(lacking)
-    step = Draft(context, [])
-    if validate is not None:
-        _validated(step, validate, lacking)
-    for actions in (source.exit, transition.actions, target.entry):
-        for action in actions:
-            act(step, action, transition.trigger)
-    draft.context = step.context
+    intents, logs, metrics, follow_ups = _marks(draft)
+    try:
+        if validate is not None:
+            _validated(draft, context, validate, lacking)
+        for actions in (source.exit, transition.actions, target.entry):
+            for action in actions:
+                act(draft, context, action, transition.trigger, metrics)
+    except BaseException:
+        del draft.intents[intents:], draft.logs[logs:]
+        del draft.metrics[metrics:], draft.follow_ups[follow_ups:]
+        raise
+    draft.context = context
     draft.path.append(target.name)
     draft.transitions.append(transition)
-    draft.intents += step.intents
-    draft.follow_ups += step.follow_ups
-    draft.logs += step.logs
-    draft.metrics += step.metrics
-    for name in unmet_options(contract, transition, context):
+    if transition.optional:
+        _report_options(contract, draft, transition)
+
+
+def _marks(draft: Draft) -> tuple[int, int, int, int]:
+    return len(draft.intents), len(draft.logs), len(draft.metrics), len(draft.follow_ups)
+
+
+def _report_options(contract: Contract, draft: Draft, transition: Transition) -> None:
+    for name in unmet_options(contract, transition, draft.context):
         draft.unmet += (name,)
         draft.logs.append(Log(Level.INFO, f"{transition.name}: optional {name} does not hold"))
 
@@ -89,37 +100,45 @@ def _counted(contract: Contract, context: dict[str, object], trigger: str) -> di
     return dict(context)
 
 
-def _validated(step: Draft, validate: Validate, lacking: Reason | None) -> None:
+def _validated(
+    draft: Draft, context: dict[str, object], validate: Validate, lacking: Reason | None
+) -> None:
     if lacking is None:
-        step.context["validation_result"] = PASSED
-        step.context.pop("validation_error", None)
-        step.follow_ups.append(validate.passed)
+        context["validation_result"] = PASSED
+        context.pop("validation_error", None)
+        draft.follow_ups.append(validate.passed)
     else:
-        step.context["validation_result"] = FAILED
-        step.context["validation_error"] = lacking.message
-        step.follow_ups.append(validate.failed)
+        context["validation_result"] = FAILED
+        context["validation_error"] = lacking.message
+        draft.follow_ups.append(validate.failed)
 
 
-def act(step: Draft, action: Action, trigger: str) -> None:
-    """Add what one action asks for: an intent, a log line, or a count made once."""
+def act(
+    draft: Draft, context: Mapping[str, object], action: Action, trigger: str, counted_from: int
+) -> None:
+    """Add what one action asks for: an intent, a log line, or a metric once per hop."""
     match action:
         case EmitIntent():
-            if action.when is None or action.when.evaluate(step.context):
-                payload = _payload(action, step.context)
-                step.intents.append((action.intent_kind, payload, action.name))
+            if action.when is None or action.when.evaluate(context):
+                payload = _payload(action, context)
+                draft.intents.append((action.intent_kind, payload, action.name))
         case WriteLog():
-            fields = tuple(
-                (name, shown(step.context[name])) for name in action.fields if name in step.context
-            )
-            step.logs.append(Log(action.level, action.message, fields))
+            draft.logs.append(Log(action.level, action.message, _beside(action, context)))
         case CountMetric():
-            counted = any(each.name == action.metric for each in step.metrics)
-            if not counted and (not action.triggers or trigger in action.triggers):
-                step.metrics.append(Metric(action.metric, action.value))
+            if action.triggers and trigger not in action.triggers:
+                return
+            if not any([each.name == action.metric for each in draft.metrics[counted_from:]]):
+                draft.metrics.append(Metric(action.metric, action.value))
         case Validate():
             pass
         case _:
             assert_never(action)
+
+
+def _beside(action: WriteLog, context: Mapping[str, object]) -> Pairs:
+    if not action.fields:
+        return ()
+    return tuple((name, shown(context[name])) for name in action.fields if name in context)
 
 
 def _payload(action: EmitIntent, context: Mapping[str, object]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from fsm.contract import Condition, Contract, Level, State, Transition
 from fsm.guard import GuardError
 from fsm.outcome import Log, Outcome, Reason
 from fsm.results import Result
-from fsm.validation import missing_fields
+from fsm.validation import satisfied
 
 _SHOWN = 80
 _LEVELS: Mapping[ErrorCode, Level] = {
@@ -50,9 +50,7 @@ def unmet_condition(
 ) -> Reason | None:
     """The first required condition that does not hold, and what it saw."""
     strict = contract.strict
-    for condition in transition.conditions:
-        if not condition.required:
-            continue
+    for condition in transition.required:
         try:
             if condition.guard.evaluate(context, strict):
                 continue
@@ -67,10 +65,10 @@ def unmet_condition(
 
 def unmet_data(state: State, context: Mapping[str, object]) -> Reason | None:
     """What the state asks of its data and does not get."""
-    missing = missing_fields(state.required_data, context)
-    broken = [str(rule) for rule in state.validation_rules if not rule.holds(context)]
-    if not missing and not broken:
+    if satisfied(state.required_data, state.validation_rules, context):
         return None
+    missing = [name for name in state.required_data if context.get(name) is None]
+    broken = [str(rule) for rule in state.validation_rules if not rule.holds(context)]
     parts = [f"{name} is missing" for name in missing] + [f"'{rule}' fails" for rule in broken]
     message = f"the data does not allow {state.name}: {', '.join(parts)}"
     return Reason(ErrorCode.VALIDATION_ERROR, message)
@@ -81,9 +79,7 @@ def unmet_options(
 ) -> tuple[str, ...]:
     """The conditions that do not hold but do not block either."""
     return tuple(
-        each.name
-        for each in transition.conditions
-        if not each.required and not _holds(each, context, contract.strict)
+        each.name for each in transition.optional if not _holds(each, context, contract.strict)
     )
 
 

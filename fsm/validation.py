@@ -3,7 +3,8 @@
 import operator as compare
 import re
 from collections.abc import Callable, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeGuard, assert_never
 
 from models.errors import RollcallError
 
@@ -65,20 +66,13 @@ class Rule:
     left: Field
     operator: str
     right: Operand
+    holds: Callable[[Mapping[str, object]], bool] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "holds", _compiled(self.left, self.operator, self.right))
 
     def __str__(self) -> str:
         return f"{self.left} {self.operator} {self.right}"
-
-    def holds(self, context: Mapping[str, object]) -> bool:
-        """Whether the context satisfies the rule; never raises."""
-        left, right = _value(self.left, context), _value(self.right, context)
-        if self.operator == "==":
-            return _same(left, right)
-        if self.operator == "!=":
-            return not _same(left, right)
-        if _is_number(left) and _is_number(right):
-            return _ORDER[self.operator](left, right)  # type: ignore[arg-type]
-        return False
 
 
 def parse_rule(text: str) -> Rule:
@@ -100,9 +94,14 @@ def parse_rule(text: str) -> Rule:
     return Rule(left, operator, right)
 
 
-def missing_fields(names: tuple[str, ...], context: Mapping[str, object]) -> tuple[str, ...]:
-    """Those of the names that are absent or null."""
-    return tuple(name for name in names if context.get(name) is None)
+def satisfied(
+    required: tuple[str, ...], rules: tuple[Rule, ...], context: Mapping[str, object]
+) -> bool:
+    """Whether no required field is absent or null and every rule holds."""
+    for name in required:
+        if context.get(name) is None:
+            return False
+    return all([rule.holds(context) for rule in rules])
 
 
 def _operand(token: str) -> Operand | None:
@@ -119,12 +118,35 @@ def _operand(token: str) -> Operand | None:
     return None
 
 
-def _value(operand: Operand, context: Mapping[str, object]) -> object:
-    if isinstance(operand, Literal):
-        return operand.value
-    value = context.get(operand.name)
-    if not operand.length:
-        return value
+def _compiled(left: Field, operator: str, right: Operand) -> Callable[[Mapping[str, object]], bool]:
+    """The comparison as a closure over readers of both sides; it never raises."""
+    read_left, read_right = _reader(left), _reader(right)
+    if operator == "==":
+        return lambda context: _same(read_left(context), read_right(context))
+    if operator == "!=":
+        return lambda context: not _same(read_left(context), read_right(context))
+    ordered = _ORDER[operator]
+
+    def in_order(context: Mapping[str, object]) -> bool:
+        one, other = read_left(context), read_right(context)
+        return _is_number(one) and _is_number(other) and ordered(one, other)
+
+    return in_order
+
+
+def _reader(operand: Operand) -> Callable[[Mapping[str, object]], object]:
+    match operand:
+        case Literal(value):
+            return lambda context: value
+        case Field(name, length=False):
+            return lambda context: context.get(name)
+        case Field(name):
+            return lambda context: _length(context.get(name))
+        case _:
+            assert_never(operand)
+
+
+def _length(value: object) -> int | None:
     return len(value) if isinstance(value, Sized) else None
 
 
@@ -134,7 +156,7 @@ def _same(left: object, right: object) -> bool:
     return left == right
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
