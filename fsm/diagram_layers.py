@@ -32,12 +32,16 @@ class Link:
 
 @dataclass(eq=False)
 class Item:
-    """What occupies a place in a layer: a box, a label, or the lane of a passing line."""
+    """What occupies a place in a layer: a box, a label, or the lane of a passing line.
+
+    `island` is the same for everything that lines connect.
+    """
 
     rank: int
     width: float
     height: float
     weight: int
+    island: str
     above: list["Item"] = field(default_factory=list)
     below: list["Item"] = field(default_factory=list)
     x: float = 0.0
@@ -75,8 +79,13 @@ def stack(boxes: Sequence[Box], links: Sequence[Link], start: str) -> Layers:
         (link.head, link.tail) if index in upward else (link.tail, link.head)
         for index, link in enumerate(links)
     ]
+    islands = _islands(names, arcs)
     ranks = _ranks(names, arcs)
-    items = {box.name: Item(ranks[box.name] * 2, box.width, box.height, 1) for box in boxes}
+    _sink(ranks, islands, islands[start])
+    items = {
+        box.name: Item(ranks[box.name] * 2, box.width, box.height, 1, islands[box.name])
+        for box in boxes
+    }
     layers: list[list[Item]] = [[] for _ in range(max(ranks.values()) * 2 + 1)]
     for item in items.values():
         layers[item.rank].append(item)
@@ -135,8 +144,28 @@ def _ranks(names: Sequence[str], arcs: Sequence[tuple[str, str]]) -> dict[str, i
                 ranks[name] = min(below) - 1
             elif len(above) > len(below):
                 ranks[name] = max(above) + 1
-    top = min(ranks.values())
-    return {name: rank - top for name, rank in ranks.items()}
+    return ranks
+
+
+def _islands(names: Iterable[str], arcs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Each box's island, named after one of its boxes."""
+    islands = {name: name for name in names}
+    for arc in arcs:
+        kept, merged = (islands[name] for name in arc)
+        islands.update({name: kept for name, island in islands.items() if island == merged})
+    return islands
+
+
+def _sink(ranks: dict[str, int], islands: Mapping[str, str], main: str) -> None:
+    """Ranks from zero in every island, and the small ones down where machines end."""
+    spans: dict[str, list[int]] = {}
+    for name, island in islands.items():
+        spans.setdefault(island, []).append(ranks[name])
+    depth = max(spans[main]) - min(spans[main])
+    for name, island in islands.items():
+        span = spans[island]
+        spare = 0 if island == main else max(0, depth - (max(span) - min(span)))
+        ranks[name] += spare - min(span)
 
 
 def _thread(upper: Item, lower: Item, link: Link, load: list[float]) -> tuple[list[Item], Item]:
@@ -144,9 +173,9 @@ def _thread(upper: Item, lower: Item, link: Link, load: list[float]) -> tuple[li
     between = range(upper.rank + 1, lower.rank)
     spot = min(between, key=lambda rank: load[rank])
     passed = [
-        Item(rank, link.width, link.height, link.weight)
+        Item(rank, link.width, link.height, link.weight, upper.island)
         if rank == spot
-        else Item(rank, LANE, 0.0, link.weight)
+        else Item(rank, LANE, 0.0, link.weight, upper.island)
         for rank in between
     ]
     for item in passed:

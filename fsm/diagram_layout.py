@@ -105,6 +105,27 @@ def _place_across(stacked: Layers) -> None:
     for _ in range(_STRAIGHTENINGS):
         for chain in sorted(stacked.chains, key=lambda chain: -len(chain.items)):
             _straighten(chain.items[1:-1], stacked.layers)
+    for _ in stacked.layers:
+        _close_up(stacked.layers)
+
+
+def _close_up(layers: Sequence[Sequence[Item]]) -> None:
+    """Push islands that nothing pulls back to the left until they touch what stands there."""
+    islands: dict[str, list[Item]] = {}
+    for layer in layers:
+        for item in layer:
+            islands.setdefault(item.island, []).append(item)
+    for island, items in islands.items():
+        room = min(
+            (
+                item.x - _room(item, layers[item.rank])[0]
+                for item in items
+                if item.slot > 0 and layers[item.rank][item.slot - 1].island != island
+            ),
+            default=0.0,
+        )
+        for item in items:
+            item.x -= room
 
 
 def _wish(item: Item, neighbours: Sequence[Item]) -> float:

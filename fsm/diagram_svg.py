@@ -18,6 +18,7 @@ _DASHES = ' stroke-dasharray="5 4"'
 _HEADER = 46.0
 _LEGEND = 40.0
 _STRAIGHT = 4
+_FINAL = "never left"
 _BY_TIME = "fires by itself in time"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -45,7 +46,7 @@ def compose(scene: Scene, counts: Mapping[str, int]) -> Drawing:
     links += [_link(arrow, types[arrow.head]) for arrow in scene.arrows]
     layout = arrange(boxes, links, START)
     heading = sans_width(scene.title, 17) + sans_width(_subtitle(scene), 12) + 72
-    legend = sum(_legend_width(words) for words in (*_types(scene), _BY_TIME)) + 48
+    legend = sum(_legend_width(words) for words in _legend_words(scene)) + 48
     return Drawing(
         scene, counts, layout, max(layout.width, heading, legend), layout.height + _HEADER + _LEGEND
     )
@@ -74,17 +75,12 @@ def draw(drawing: Drawing) -> str:
         lines += _figure(figure, rect, drawing.counts.get(figure.name))
     if _has_wildcard(scene):
         lines += _any_state(layout.boxes[-1])
-    lines += ["</g>", *_legend(_types(scene), drawing.height - _LEGEND + 6), "</svg>"]
+    lines += ["</g>", *_legend(scene, drawing.height - _LEGEND + 6), "</svg>"]
     return "\n".join(lines) + "\n"
 
 
 def _has_wildcard(scene: Scene) -> bool:
     return any(arrow.tail == WILDCARD for arrow in scene.arrows)
-
-
-def _types(scene: Scene) -> list[StateType]:
-    present = {figure.type for figure in scene.figures}
-    return [type_ for type_ in StateType if type_ in present]
 
 
 def _box(figure: Figure, counts: Mapping[str, int], ends: int) -> Box:
@@ -142,23 +138,37 @@ def _header(scene: Scene) -> list[str]:
     ]
 
 
-def _legend(types: Iterable[StateType], y: float) -> list[str]:
+def _legend(scene: Scene, y: float) -> list[str]:
     lines = ['<g class="fsm-legend">']
     x = 24.0
-    for type_ in types:
-        colours = ink(type_)
-        lines += [
-            f'<rect x="{_n(x)}" y="{_n(y)}" width="18" height="13" rx="4" fill="{colours.fill}"'
-            f' stroke="{colours.stroke}" stroke-width="1.4"/>',
-            _text(x + 24, y + 10.5, type_, 'font-size="11" fill="#4d5766"', anchor="start"),
-        ]
-        x += _legend_width(type_)
-    return [
-        *lines,
-        f'<path d="M{_n(x)} {_n(y + 6.5)}h18" stroke="#5b6675" stroke-width="1.4"{_DASHES}/>',
-        _text(x + 24, y + 10.5, _BY_TIME, 'font-size="11" fill="#4d5766"', anchor="start"),
-        "</g>",
-    ]
+    for words in _legend_words(scene):
+        swatch = Rect(x, y, 18, 13)
+        if words == _BY_TIME:
+            path = f"M{_n(x)} {_n(y + 6.5)}h18"
+            lines.append(f'<path d="{path}" stroke="#5b6675" stroke-width="1.4"{_DASHES}/>')
+        elif words == _FINAL:
+            inner = Rect(x + 3, y + 3, 12, 7)
+            lines.append(_rounded(swatch, 4, 'fill="#ffffff" stroke="#737d8b"', 1.4))
+            lines.append(_rounded(inner, 2, 'fill="none" stroke="#737d8b"', 0.9))
+        else:
+            colours = ink(StateType(words))
+            paint = f'fill="{colours.fill}" stroke="{colours.stroke}"'
+            lines.append(_rounded(swatch, 4, paint, 1.4))
+        style = 'font-size="11" fill="#4d5766"'
+        lines.append(_text(x + 24, y + 10.5, words, style, anchor="start"))
+        x += _legend_width(words)
+    return [*lines, "</g>"]
+
+
+def _legend_words(scene: Scene) -> list[str]:
+    """Only what the picture shows needs explaining."""
+    present = {figure.type for figure in scene.figures}
+    words = [str(type_) for type_ in StateType if type_ in present]
+    if any(figure.is_terminal for figure in scene.figures):
+        words.append(_FINAL)
+    if any(caption.after_ms is not None for arrow in scene.arrows for caption in arrow.captions):
+        words.append(_BY_TIME)
+    return words
 
 
 def _legend_width(words: str) -> float:
