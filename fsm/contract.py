@@ -69,6 +69,7 @@ class Timeout:
     after_ms: int
     trigger: str
     data: Pairs = ()
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,7 @@ class Contract:
     initial_context: Pairs = ()
     ttl_ms: int | None = None
     source: str = field(default="", compare=False)
+    lines: tuple[tuple[str, int], ...] = field(default=(), repr=False, compare=False)
     content_hash: str = field(init=False, compare=False)
     triggers: tuple[str, ...] = field(init=False, compare=False)
     _states: Mapping[str, State] = field(init=False, repr=False, compare=False)

@@ -1,20 +1,17 @@
 """The only reader of contract files: a Contract that can work, or every finding at once."""
 
-import re
 from collections.abc import Set
 from pathlib import Path
 
 from fsm.action_fields import Catalogue, read_actions, read_catalogue, read_guard, read_pairs
+from fsm.analysis import analyse
 from fsm.catalogue import KNOWN_INTENTS, NAMED_ACTIONS
 from fsm.contract import (
     FATAL_ERROR,
-    AutoRetry,
     Concurrency,
     Condition,
     ConflictResolution,
     Contract,
-    RetryCounter,
-    Source,
     State,
     StateType,
     Timeout,
@@ -22,6 +19,14 @@ from fsm.contract import (
 )
 from fsm.fields import Fields, Ledger
 from fsm.findings import ContractError, Finding, FindingCode, Place
+from fsm.section_fields import (
+    read_auto_retry,
+    read_lines,
+    read_messages,
+    read_retry_counter,
+    read_sources,
+    read_version,
+)
 from fsm.validation import Rule, RuleError, parse_rule
 from fsm.yaml_tree import MAX_TEXT, Mapped, Node, Scalar, Sequence, TreeError, read_tree
 
@@ -29,7 +34,6 @@ __all__ = ["ContractError", "Finding", "FindingCode", "Place", "load_contract"]
 
 _WRAPPER = "fsm_subcontract"
 _TEXT = "<text>"
-_VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
 _INERT_FLAGS = (
     "persistence_enabled",
     "recovery_enabled",
@@ -49,6 +53,8 @@ def load_contract(source: Path | str, known_intents: Set[str] = KNOWN_INTENTS) -
         ledger.note(error.code, error.line, error.message)
     else:
         contract = _document(tree, ledger)
+    if contract is not None and not ledger.dropped:
+        ledger.findings += analyse(contract, known_intents, with_guards=not ledger.guards_unread)
     if ledger.findings or contract is None:
         raise ContractError(ledger.findings)
     return contract
@@ -99,8 +105,8 @@ def _contract(top: Fields) -> Contract | None:
         top.whole(key, 0)
     contract = Contract(
         name=top.text("state_machine_name"),
-        version=_version(top, "state_machine_version"),
-        subcontract_version=_version(top, "version"),
+        version=read_version(top, "state_machine_version"),
+        subcontract_version=read_version(top, "version"),
         description=top.text("description"),
         initial_state=top.text("initial_state"),
         states=states,
@@ -111,8 +117,8 @@ def _contract(top: Fields) -> Contract | None:
         or tuple(each.name for each in states if each.is_terminal),
         error_states=top.names("error_states")
         or tuple(each.name for each in states if each.type is StateType.ERROR),
-        retry_counter=_retry_counter(top),
-        auto_retry=tuple(top.items("auto_retry", _auto_retry, "automatic retry")),
+        retry_counter=read_retry_counter(top),
+        auto_retry=tuple(top.items("auto_retry", read_auto_retry, "automatic retry")),
         strict=top.flag("strict_validation_enabled", False),
         conflict_resolution=top.choice(
             "conflict_resolution_strategy",
@@ -120,12 +126,13 @@ def _contract(top: Fields) -> Contract | None:
             ConflictResolution.PRIORITY_BASED,
         ),
         concurrency=top.choice("concurrency", Concurrency, Concurrency.LOCKED),
-        messages=_messages(top),
-        trigger_sources=_sources(top),
+        messages=read_messages(top),
+        trigger_sources=read_sources(top),
         idempotent_triggers=top.names("idempotent_triggers"),
         initial_context=read_pairs(top, "initial_context"),
         ttl_ms=top.whole("ttl_ms", 0, least=1) or None,
         source=top.ledger.file,
+        lines=read_lines(top),
     )
     top.finish()
     return contract if usable else None
@@ -164,7 +171,8 @@ def _timeout(fields: Fields, state: str) -> Timeout | None:
     deadline = fields.text("deadline_name", state)
     data = read_pairs(fields, "timeout_data")
     if after:
-        return Timeout(deadline, after, trigger, data)
+        line = fields.line_of("on_timeout" if fields.has("on_timeout") else "timeout_ms")
+        return Timeout(deadline, after, trigger, data, line)
     for key in ("on_timeout", "timeout_data", "deadline_name"):
         if fields.has(key) and not fields.has("timeout_ms"):
             message = f"{key!r} needs 'timeout_ms'"
@@ -226,71 +234,3 @@ def _condition(fields: Fields) -> Condition | None:
         return None
     guard = read_guard(fields, node.text, node.line)
     return None if guard is None else Condition(name, guard, required, fields.line)
-
-
-def _retry_counter(top: Fields) -> RetryCounter | None:
-    fields = top.group("retry_counter")
-    if fields is None:
-        return None
-    usable = fields.required("storage", "increment_on", "max_value")
-    counter = RetryCounter(
-        field=fields.text("storage").rpartition(".")[2],
-        increment_on=fields.names("increment_on"),
-        reset_on=fields.names("reset_on"),
-        max_value=fields.whole("max_value", 1, least=1),
-    )
-    fields.finish()
-    return counter if usable else None
-
-
-def _auto_retry(fields: Fields) -> AutoRetry | None:
-    usable = fields.required("state", "trigger")
-    retry = AutoRetry(
-        state=fields.text("state"),
-        trigger=fields.text("trigger"),
-        exhausted=fields.text("exhausted") or None,
-        base_ms=fields.whole("base_ms", 1000, least=1),
-        max_ms=fields.whole("max_ms", 60_000, least=1),
-    )
-    fields.finish()
-    return retry if usable else None
-
-
-def _messages(top: Fields) -> tuple[tuple[str, str], ...]:
-    fields = top.group("triggers")
-    return () if fields is None else tuple((key, fields.text(key)) for key in fields.written())
-
-
-def _sources(top: Fields) -> tuple[tuple[str, tuple[Source, ...]], ...]:
-    fields = top.group("trigger_sources")
-    if fields is None:
-        return ()
-    return tuple((trigger, _source(fields, trigger)) for trigger in fields.written())
-
-
-def _source(fields: Fields, trigger: str) -> tuple[Source, ...]:
-    node = fields.node(trigger)
-    listed = node.items if isinstance(node, Sequence) else [node]
-    found = []
-    for each in listed:
-        text = each.text if isinstance(each, Scalar) else ""
-        if text in Source.__members__.values():
-            found.append(Source(text))
-        else:
-            message = f"the source of {trigger!r} takes {', '.join(Source)}"
-            fields.note(FindingCode.INVALID_VALUE, fields.line_of(trigger), message)
-    return tuple(found)
-
-
-def _version(top: Fields, key: str) -> str:
-    node = top.node(key)
-    if isinstance(node, Mapped):
-        fields = Fields(node, top.ledger, repr(key))
-        parts = [fields.whole(part, 0) for part in ("major", "minor", "patch")]
-        fields.finish()
-        return ".".join(str(each) for each in parts)
-    text = node.text if isinstance(node, Scalar) else "1.0.0"
-    if (node is not None and not isinstance(node, Scalar)) or not _VERSION.fullmatch(text):
-        message = f"{key!r} takes major, minor and patch, or text like 1.0.0"
-        top.note(FindingCode.INVALID_VALUE, top.line_of(key), message)
-    return text

@@ -13,12 +13,13 @@ _Read = TypeVar("_Read")
 
 
 class Ledger:
-    """The findings of one file, and whether something was dropped because of them."""
+    """The findings of one file, and what could not be read because of them."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.findings: list[Finding] = []
         self.guards_unread = False
+        self.dropped = False
 
     def note(self, code: FindingCode, line: int, message: str, name: str = "") -> None:
         """Write down one finding."""
@@ -136,15 +137,19 @@ class Fields:
         if node is None:
             return []
         if not isinstance(node, Sequence):
+            self.ledger.dropped = True
             return self._wrong(key, node, f"a list of {what}s", [])
         found: list[_Read] = []
         for each in node.items:
             if not isinstance(each, Mapped):
                 message = f"{key!r} lists {what}s, and this is none"
                 self.note(FindingCode.WRONG_TYPE, each.line, message)
+                self.ledger.dropped = True
                 continue
             one = read(Fields(each, self.ledger, f"a {what}", self.name))
-            if one is not None:
+            if one is None:
+                self.ledger.dropped = True
+            else:
                 found.append(one)
         return found
 
