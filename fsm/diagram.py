@@ -8,7 +8,7 @@ from fsm.diagram_scene import Arrow, Caption, Figure, Scene, duration, ink, scen
 from fsm.diagram_svg import compose, draw
 
 _PLAIN_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SYNTAX = re.compile(r"(?![\w.,=!()\[\] -]|(?<= )[<>](?=[ =]))[!-~]")
+_SYNTAX = re.compile(r"(?![\w.,=!()\[\] '/$^|~@+?-]|\\(?!n)|(?<= )[<>](?=[ =]))[!-~]")
 _TO_FULL_WIDTH = 0xFEE0
 _RESERVED = frozenset(
     {

@@ -1,5 +1,6 @@
 """Puts a graph's boxes, labels and passing lines into layers, in an order with few crossings."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -8,6 +9,7 @@ from statistics import median
 LANE = 10.0
 SIDE_GAP = 22.0
 _SWEEPS = 24
+_SWAPPINGS = 8
 
 
 @dataclass(frozen=True)
@@ -209,17 +211,19 @@ def _number(layer: Iterable[Item]) -> None:
         item.slot = slot
 
 
-def _count(layers: Iterable[Sequence[Item]]) -> int:
-    """All crossings, after numbering the slots anew."""
-    frozen = list(layers)
-    for layer in frozen:
+def _count(layers: Sequence[Sequence[Item]]) -> int:
+    """All crossings, after numbering the slots anew: pairs of lines that swap sides."""
+    for layer in layers:
         _number(layer)
-    return sum(
-        _crossings(left, right, upward=False)
-        for layer in frozen
-        for position, left in enumerate(layer)
-        for right in layer[position + 1 :]
-    )
+    crossings = 0
+    for layer in layers:
+        ends: list[int] = []
+        for item in layer:
+            for slot in sorted(near.slot for near in item.below):
+                place = bisect_right(ends, slot)
+                crossings += len(ends) - place
+                ends.insert(place, slot)
+    return crossings
 
 
 def _crossings(left: Item, right: Item, *, upward: bool) -> int:
@@ -231,18 +235,18 @@ def _crossings(left: Item, right: Item, *, upward: bool) -> int:
     )
 
 
-def _transpose(layers: Iterable[list[Item]]) -> None:
-    """Swap items that stand side by side as long as that uncrosses lines."""
-    frozen = list(layers)
-    improved = True
-    while improved:
+def _transpose(layers: Sequence[list[Item]]) -> None:
+    """Swap items that stand side by side as long as that uncrosses lines, within reason."""
+    for _ in range(_SWAPPINGS):
         improved = False
-        for layer in frozen:
-            for slot, (left, right) in enumerate(pairwise(list(layer))):
-                left, right = layer[slot], layer[slot + 1]
+        for layer in layers:
+            for slot in range(len(layer) - 1):
+                left, right = layer[slot : slot + 2]
                 now = sum(_crossings(left, right, upward=way) for way in (True, False))
                 then = sum(_crossings(right, left, upward=way) for way in (True, False))
                 if then < now:
                     layer[slot : slot + 2] = [right, left]
                     left.slot, right.slot = right.slot, left.slot
                     improved = True
+        if not improved:
+            return

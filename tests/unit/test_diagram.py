@@ -157,7 +157,7 @@ def test_mermaid_word_for_word() -> None:
         '    state "shut" as shut\n'
         '    state "any state" as any_state\n'
         "    [*] --> open\n"
-        "    open --> shut : CLOSE after 90 s [bolts < 3] [hinge matches ＾a；b＄, optional]\n"  # noqa: RUF001
+        "    open --> shut : CLOSE after 90 s [bolts < 3] [hinge matches ^a；b$, optional]\n"  # noqa: RUF001
         "    any_state --> shut : BREAK\n"
         "    open --> open : KNOCK\n"
         "    shut --> [*]\n"
