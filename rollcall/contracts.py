@@ -99,7 +99,11 @@ def machines(json: AsJson = False) -> None:
     if json:
         typer.echo(dumps([_summary(each) for each in library], indent=2))
         return
-    table = Table("machine", "version", "states", "transitions", "initial", "terminal")
+    table = Table("machine", "version", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("states", "transitions"):
+        table.add_column(heading, justify="right")
+    for heading in ("initial", "terminal"):
+        table.add_column(heading, overflow="fold")
     for contract in library:
         table.add_row(
             contract.name,
