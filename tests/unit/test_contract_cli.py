@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from rollcall.contracts import UnknownMachineError, contract_app, machines
 
 MACHINES = Path(__file__).parents[2] / "fsm" / "machines"
+BROKEN_ONES = sorted((Path(__file__).parent / "broken_contracts").glob("*.yaml"))
 
 BROKEN = """\
 state_machine_name: door
@@ -78,6 +79,20 @@ def test_findings_are_one_line_each_and_exit_one(runner: CliRunner, broken: Path
         assert place
         assert message
     assert lines[-1].startswith(f"{good}: clean")
+
+
+@pytest.mark.parametrize("path", BROKEN_ONES, ids=lambda path: path.stem)
+def test_every_broken_contract_exits_one_with_its_code_and_line(
+    runner: CliRunner, path: Path
+) -> None:
+    """Each file's first line says what it expects: `# expect: CODE line N`."""
+    first = path.read_bytes().split(b"\n", 1)[0].decode()
+    code, line = first.removeprefix("# expect: ").split(" line ")
+    result = runner.invoke(contract_app, ["check", str(path)])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    for found in result.stdout.splitlines():
+        assert found.startswith(f"{path}:{line} {code} ")
 
 
 def test_findings_as_json(runner: CliRunner, broken: Path) -> None:
