@@ -12,7 +12,7 @@ from fsm.guard import GuardError
 from fsm.library import Machine, load_machine
 from fsm.results import Result
 
-_NEVER_MOVED = ""
+_UNPROVEN = ""  # `already_applied` has looked: to `delta`, no repetition is proven any more
 
 
 class ManifestState(StrEnum):
@@ -105,7 +105,7 @@ def decide(
     if already_applied(state, event, last):
         reason = f"Event '{event}' was already applied"
         return ManifestDecision(Result.ALREADY_APPLIED, state, False, True, reason)
-    outcome = delta(_contract(), state, event, request.context(), last_trigger=_NEVER_MOVED)
+    outcome = delta(_contract(), state, event, request.context(), last_trigger=_UNPROVEN)
     arrived = ManifestState(outcome.state)
     match outcome.result:
         case Result.OK:

@@ -8,6 +8,7 @@ from fsm.actions import (
     ActionStatus,
     InvalidActionTransitionError,
 )
+from fsm.library import load_machine
 from models.errors import RollcallError
 
 QUEUED, RUNNING = ActionStatus.QUEUED, ActionStatus.RUNNING
@@ -129,3 +130,7 @@ def test_plain_strings_are_statuses() -> None:
     assert caught.value.message == (
         "Invalid state transition: paused -> running. Valid transitions from 'paused': "
     )
+
+
+def test_every_state_of_the_contract_has_a_name() -> None:
+    assert {state.name for state in load_machine("action").states} == set(ActionStatus)

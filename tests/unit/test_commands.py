@@ -13,6 +13,7 @@ from fsm.commands import (
     Transition,
     TransitionResult,
 )
+from fsm.library import load_machine
 from models.errors import SettingError
 
 RECEIVED, ACCEPTED = CommandStatus.RECEIVED, CommandStatus.ACCEPTED
@@ -291,3 +292,7 @@ def test_random_events_keep_the_invariants(steps: list[tuple[str, object]]) -> N
             if record is not None and record.status in TERMINAL_STATUSES:
                 now = registry.get_record(each)
                 assert now == record or (now is None and name == "gc")
+
+
+def test_every_state_of_the_contract_has_a_name() -> None:
+    assert {state.name for state in load_machine("command").states} == set(CommandStatus)

@@ -11,6 +11,7 @@ from fsm.manifests import (
     can_transition,
     decide,
 )
+from fsm.library import load_machine
 from fsm.results import Result
 
 DRAFT, REVIEWED, APPROVED = ManifestState.DRAFT, ManifestState.REVIEWED, ManifestState.APPROVED
@@ -135,3 +136,7 @@ def test_five_submits_step_once() -> None:
         if decision.changed:
             state, last = decision.state, arrived_by(SUBMIT, state, decision.state)
     assert steps == [True, False, False, False, False]
+
+
+def test_every_state_of_the_contract_has_a_name() -> None:
+    assert {state.name for state in load_machine("manifest").states} == set(ManifestState)
