@@ -2,6 +2,7 @@
 
 import pytest
 
+from fsm.library import load_machine
 from fsm.manifests import (
     LastTransition,
     ManifestEvent,
@@ -11,7 +12,6 @@ from fsm.manifests import (
     can_transition,
     decide,
 )
-from fsm.library import load_machine
 from fsm.results import Result
 
 DRAFT, REVIEWED, APPROVED = ManifestState.DRAFT, ManifestState.REVIEWED, ManifestState.APPROVED
