@@ -340,7 +340,8 @@ def test_every_state_answers_every_trigger_as_the_table_says(
     assert outcome.result is expected
     assert_unmoved(contract, state, context, outcome.state, outcome.context)
     assert outcome.path == (state,)
-    assert outcome.intents == outcome.follow_ups == ()
+    assert outcome.intents == ()
+    assert outcome.follow_ups == ()
     assert outcome.reason is not None
 
 
