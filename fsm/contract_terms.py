@@ -53,6 +53,24 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Log:
+    """One line to be logged when the transition commits."""
+
+    level: Level
+    message: str
+    fields: Pairs = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One thing to be counted when the transition commits."""
+
+    name: str
+    value: int | float = 1
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EmitIntent:
     """Ask for I/O: constants, then context fields that must be there, then those that may."""
 
@@ -74,6 +92,10 @@ class WriteLog:
     message: str
     fields: tuple[str, ...] = ()
     line: int = field(default=0, compare=False)
+    log: Log = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "log", Log(self.level, self.message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,10 @@ class CountMetric:
     value: int | float = 1
     triggers: frozenset[str] = frozenset()
     line: int = field(default=0, compare=False)
+    count: Metric = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", Metric(self.metric, self.value))
 
 
 @dataclass(frozen=True, slots=True)

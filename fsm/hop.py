@@ -10,7 +10,6 @@ from fsm.contract import (
     CountMetric,
     EmitIntent,
     Level,
-    Pairs,
     Transition,
     Validate,
     WriteLog,
@@ -70,11 +69,11 @@ def hop(contract: Contract, draft: Draft, transition: Transition) -> None:
         del draft.intents[intents:], draft.logs[logs:]
         del draft.metrics[metrics:], draft.follow_ups[follow_ups:]
         raise
+    if transition.optional:
+        _report_options(contract, draft, transition)
     draft.context = context
     draft.path.append(target.name)
     draft.transitions.append(transition)
-    if transition.optional:
-        _report_options(contract, draft, transition)
 
 
 def _marks(draft: Draft) -> tuple[int, int, int, int]:
@@ -123,22 +122,21 @@ def act(
                 payload = _payload(action, context)
                 draft.intents.append((action.intent_kind, payload, action.name))
         case WriteLog():
-            draft.logs.append(Log(action.level, action.message, _beside(action, context)))
+            draft.logs.append(_log(action, context) if action.fields else action.log)
         case CountMetric():
             if action.triggers and trigger not in action.triggers:
                 return
             if not any([each.name == action.metric for each in draft.metrics[counted_from:]]):
-                draft.metrics.append(Metric(action.metric, action.value))
+                draft.metrics.append(action.count)
         case Validate():
             pass
         case _:
             assert_never(action)
 
 
-def _beside(action: WriteLog, context: Mapping[str, object]) -> Pairs:
-    if not action.fields:
-        return ()
-    return tuple((name, shown(context[name])) for name in action.fields if name in context)
+def _log(action: WriteLog, context: Mapping[str, object]) -> Log:
+    beside = tuple((name, shown(context[name])) for name in action.fields if name in context)
+    return Log(action.level, action.message, beside)
 
 
 def _payload(action: EmitIntent, context: Mapping[str, object]) -> dict[str, object]:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fsm.codes import ErrorCode
-from fsm.contract import Level, Pairs, Transition
+from fsm.contract import Transition
+from fsm.contract_terms import Log, Metric
 from fsm.results import Result
+
+__all__ = ["FollowUp", "Intent", "Log", "Metric", "Outcome", "Reason"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,24 +20,6 @@ class Intent:
     kind: str
     payload: Mapping[str, object]
     action: str
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """One line to be logged when the transition commits."""
-
-    level: Level
-    message: str
-    fields: Pairs = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One thing to be counted when the transition commits."""
-
-    name: str
-    value: int | float = 1
-    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
