@@ -70,7 +70,10 @@ def _names(contract: Contract) -> Iterator[Finding]:
     """Rules 7 and 8: names are unique, and transitions connect states that exist."""
     seen: set[str] = set()
     for state in contract.states:
-        if state.name in seen or state.name == WILDCARD:
+        if state.name == WILDCARD:
+            message = "a state cannot be named like the wildcard"
+            yield Finding(FindingCode.INVALID_VALUE, _at_state(contract, state), message)
+        if state.name in seen:
             message = f"a second state is named {state.name!r}"
             yield Finding(FindingCode.DUPLICATE_STATE_NAME, _at_state(contract, state), message)
         seen.add(state.name)

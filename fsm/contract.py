@@ -1,5 +1,6 @@
 """A contract: all a machine may do, frozen, with the lookups of a transition built once."""
 
+import copy
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -186,6 +187,7 @@ class Contract:
     )
     _sources: Mapping[str, tuple[Source, ...]] = field(init=False, repr=False, compare=False)
     _targets: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)
+    _messages: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         states = {state.name: state for state in self.states}
@@ -201,9 +203,13 @@ class Contract:
             "_candidates": MappingProxyType(_candidates(self.states, self.transitions)),
             "_sources": MappingProxyType(dict(self.trigger_sources)),
             "_targets": MappingProxyType(targets),
+            "_messages": MappingProxyType(dict(self.messages)),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return hash(self.content_hash)
 
     def state(self, name: str) -> State | None:
         """The state of that name, if the machine has it."""
@@ -231,12 +237,12 @@ class Contract:
 
     def trigger_of(self, message_type: str) -> str | None:
         """The trigger a message of that type pulls, if any."""
-        return dict(self.messages).get(message_type)
+        return self._messages.get(message_type)
 
     def new_context(self) -> dict[str, object]:
         """The context a new instance starts with, its retry counter at zero."""
         counter = {self.retry_counter.field: 0} if self.retry_counter else {}
-        return {**counter, **dict(self.initial_context)}
+        return {**counter, **copy.deepcopy(dict(self.initial_context))}
 
 
 def _candidates(

@@ -82,6 +82,8 @@ class ContractError(ConfigurationError):
     """A contract that cannot work, with every reason."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
-        self.findings = tuple(sorted(findings, key=lambda each: (each.place, each.code)))
+        self.findings = tuple(
+            sorted(set(findings), key=lambda each: (each.place, each.code, each.message))
+        )
         listed = "\n".join(str(each) for each in self.findings)
         super().__init__(f"The contract is refused:\n{listed}", "correct what is listed")

@@ -32,9 +32,9 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a trigger moved nothing, or why it ended in FATAL_ERROR instead."""
+    """Why a trigger moved nothing, or why it ended in FATAL_ERROR; a repetition has no code."""
 
-    code: ErrorCode
+    code: ErrorCode | None
     message: str
     condition: str | None = None
     guard: str | None = None

@@ -10,7 +10,7 @@ from fsm.outcome import Log, Outcome, Reason
 from fsm.results import Result
 from fsm.validation import satisfied
 
-_SHOWN = 80
+_SHOWN = 200
 _LEVELS: Mapping[ErrorCode, Level] = {
     ErrorCode.RETRY_EXHAUSTED: Level.WARNING,
     ErrorCode.GUARD_FAILED: Level.DEBUG,
@@ -41,7 +41,8 @@ def blocked(
     suggestions = tuple(_open_triggers(contract, state, trigger, open_to))
     hint = f"; {' or '.join(suggestions)} is open" if suggestions else ""
     told = replace(reason, suggestions=suggestions, message=f"{reason.message}{hint}")
-    log = Log(_LEVELS.get(reason.code, Level.ERROR), told.message)
+    level = Level.ERROR if reason.code is None else _LEVELS.get(reason.code, Level.ERROR)
+    log = Log(level, told.message)
     return Outcome(Result.GUARD_BLOCKED, state, context, (state,), logs=(log,), reason=told)
 
 
@@ -106,9 +107,9 @@ def _no_candidate(
     if trigger in contract.idempotent_triggers and state in targets:
         message = f"{trigger} already led to {state}"
         if last_trigger is None:
-            return Result.DUPLICATE, Reason(ErrorCode.INVALID_TRANSITION, message)
+            return Result.DUPLICATE, Reason(None, message)
         if last_trigger == trigger:
-            return Result.ALREADY_APPLIED, Reason(ErrorCode.INVALID_TRANSITION, message)
+            return Result.ALREADY_APPLIED, Reason(None, message)
     if known.is_terminal:
         message = f"{state} is final, {trigger} comes too late"
         return Result.TERMINAL, Reason(ErrorCode.INVALID_TRANSITION, message)

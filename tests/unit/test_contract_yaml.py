@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fsm.contract import Concurrency, EmitIntent, StateType
 from fsm.contract_yaml import ContractError, FindingCode, load_contract
@@ -171,6 +172,42 @@ def test_the_messages_and_the_start_of_an_instance_come_with_the_machine() -> No
         "RETRY",
         "RETRY_EXHAUSTED",
     )
+
+
+OURS = ("triggers", "trigger_sources", "initial_context", "auto_retry", "actions", "concurrency")
+OURS_IN_A_STATE = ("on_timeout", "timeout_data", "deadline_name")
+
+
+def test_a_contract_with_the_fields_of_the_specification_alone_loads() -> None:
+    whole = load_machine(Machine.REGISTRATION)
+    document = yaml.safe_load(Path(whole.source).read_text())
+    for key in OURS:
+        del document["fsm_subcontract"][key]
+    for state in document["states"]:
+        for key in OURS_IN_A_STATE:
+            state.pop(key, None)
+    for transition in document["transitions"]:
+        transition["actions"] = [each for each in transition["actions"] if isinstance(each, dict)]
+    contract = load_contract(yaml.safe_dump(document, sort_keys=False))
+    assert (len(contract.states), len(contract.transitions)) == (10, 17)
+    for bare, full in zip(contract.states, whole.states, strict=True):
+        assert dataclasses.replace(bare, timeout=None) == dataclasses.replace(full, timeout=None)
+        assert (bare.timeout is None) == (full.timeout is None)
+    assert all(contract.accepts_from_outside(trigger) for trigger in contract.triggers)
+
+
+def test_a_finding_is_listed_once_however_often_it_is_met() -> None:
+    text = TOP + BODY + "triggers: 5\nretry_counter: { storage: a, storage: b }\n"
+    findings = refusal(text).findings
+    assert len(findings) == len(set(findings))
+    assert [each.code for each in findings].count(FindingCode.DUPLICATE_KEY) == 1
+
+
+def test_contracts_can_be_kept_in_a_set_and_start_each_instance_afresh() -> None:
+    text = TOP + BODY + "initial_context: { seen: [] }\n"
+    assert len({load_contract(text), load_contract(text)}) == 1
+    contract = load_contract(text)
+    assert contract.new_context()["seen"] is not contract.new_context()["seen"]
 
 
 @pytest.mark.parametrize("machine", Machine)
