@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -249,10 +250,12 @@ def _candidates(
     states: Iterable[State], transitions: tuple[Transition, ...]
 ) -> dict[tuple[str, str], tuple[Transition, ...]]:
     ordered = sorted(transitions, key=lambda each: (each.is_wildcard, -each.priority))
-    table: dict[tuple[str, str], tuple[Transition, ...]] = {}
+    leaving: defaultdict[str, list[Transition]] = defaultdict(list)
+    for each in ordered:
+        leaving[each.from_state].append(each)
+    table: defaultdict[tuple[str, str], list[Transition]] = defaultdict(list)
     for state in states:
-        for each in ordered:
-            if each.from_state == state.name or (each.is_wildcard and not state.is_terminal):
-                key = (state.name, each.trigger)
-                table[key] = (*table.get(key, ()), each)
-    return table
+        anywhere = [] if state.is_terminal else leaving[WILDCARD]
+        for each in (*leaving[state.name], *anywhere):
+            table[state.name, each.trigger].append(each)
+    return {key: tuple(found) for key, found in table.items()}

@@ -135,7 +135,7 @@ def _contract(top: Fields) -> Contract | None:
         lines=read_lines(top),
     )
     top.finish()
-    return contract if usable else None
+    return contract if usable and contract.name and contract.initial_state else None
 
 
 def _state(fields: Fields, known: Catalogue) -> State | None:
@@ -162,7 +162,10 @@ def _state(fields: Fields, known: Catalogue) -> State | None:
         line=fields.line,
     )
     fields.finish()
-    return state if usable and name else None
+    if usable and name:
+        return state
+    fields.ledger.dropped = True
+    return None
 
 
 def _timeout(fields: Fields, state: str) -> Timeout | None:
@@ -214,7 +217,10 @@ def _transition(fields: Fields, known: Catalogue) -> Transition | None:
         line=fields.line,
     )
     fields.finish()
-    return transition if usable else None
+    if usable and all((name, transition.from_state, transition.to_state, transition.trigger)):
+        return transition
+    fields.ledger.dropped = True
+    return None
 
 
 def _condition(fields: Fields) -> Condition | None:

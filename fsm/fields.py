@@ -7,6 +7,7 @@ from typing import TypeVar
 from fsm.findings import Finding, FindingCode, Place
 from fsm.yaml_tree import Mapped, Node, Scalar, Sequence, plain
 
+MAX_ITEMS = 1000
 _MAX_WHOLE = 10**12
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _Read = TypeVar("_Read")
@@ -136,6 +137,10 @@ class Fields:
         node = self.node(key)
         if node is None:
             return []
+        if isinstance(node, Sequence) and len(node.items) > MAX_ITEMS:
+            self.note(FindingCode.TOO_LARGE, node.line, f"{key!r} has over {MAX_ITEMS} {what}s")
+            self.ledger.dropped = True
+            return []
         if not isinstance(node, Sequence):
             self.ledger.dropped = True
             return self._wrong(key, node, f"a list of {what}s", [])
@@ -147,9 +152,7 @@ class Fields:
                 self.ledger.dropped = True
                 continue
             one = read(Fields(each, self.ledger, f"a {what}", self.name))
-            if one is None:
-                self.ledger.dropped = True
-            else:
+            if one is not None:
                 found.append(one)
         return found
 

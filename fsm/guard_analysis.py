@@ -1,7 +1,8 @@
 """What guards make impossible or undecided: contradictions, ties, and transitions in the shade."""
 
+from collections import defaultdict
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import chain, combinations
 
 from fsm.contract import Contract, State, Transition
 from fsm.findings import Finding, FindingCode, Place
@@ -22,9 +23,10 @@ def guard_findings(contract: Contract) -> Iterator[Finding]:
 
 def _conflicts(contract: Contract) -> Iterator[Finding]:
     """Higher priority wins, and a state's own transition over a wildcard; a tie is nobody's."""
-    for first, second in combinations(contract.transitions, 2):
-        if (first.from_state, first.trigger) != (second.from_state, second.trigger):
-            continue
+    rivals: defaultdict[tuple[str, str], list[Transition]] = defaultdict(list)
+    for each in contract.transitions:
+        rivals[each.from_state, each.trigger].append(each)
+    for first, second in chain.from_iterable(combinations(each, 2) for each in rivals.values()):
         if first.priority == second.priority:
             if not contradicts((*first.guards, *second.guards)):
                 message = f"{first.name} could fire as well, at the same priority"

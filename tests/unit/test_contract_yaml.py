@@ -100,6 +100,17 @@ def test_a_text_beyond_reason_is_a_finding() -> None:
     assert finding.code is FindingCode.TOO_LARGE
 
 
+def test_a_machine_of_unreasonable_size_is_a_finding() -> None:
+    states = "".join(
+        f"  - {{ state_name: s{at}, state_type: operational }}\n" for at in range(1001)
+    )
+    codes = [
+        each.code
+        for each in refusal(TOP + BODY.replace("states:\n", "states:\n" + states)).findings
+    ]
+    assert codes == [FindingCode.TOO_LARGE]
+
+
 def test_an_alias_may_be_used_and_is_no_bomb() -> None:
     contract = load_machine(Machine.MANIFEST)
     first, second = (each for each in contract.transitions if each.trigger == "reject")

@@ -100,3 +100,18 @@ def test_all_findings_come_at_once_in_the_order_of_the_file() -> None:
     } <= found
     named = {each.place.name for each in refused.value.findings}
     assert {"break", "leave"} <= named
+
+
+def test_a_broken_guard_hides_nothing_else() -> None:
+    text = SOUND.replace("to_state: broken", "to_state: nowhere").replace(
+        "trigger: LEAVE",
+        'trigger: LEAVE, conditions: [{ condition_name: c, expression: "a<1" }]',
+    )
+    assert {FindingCode.UNKNOWN_STATE, FindingCode.GUARD_SYNTAX_ERROR} <= codes(text)
+
+
+def test_a_name_of_the_wrong_type_is_one_finding() -> None:
+    assert codes(SOUND.replace("to_state: broken", "to_state: 7")) == {FindingCode.WRONG_TYPE}
+    assert codes(SOUND.replace("initial_state: waiting", "initial_state: 7")) == {
+        FindingCode.WRONG_TYPE
+    }
