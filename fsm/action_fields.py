@@ -104,7 +104,7 @@ def _action(fields: Fields, default_name: str) -> Action | None:
     name = fields.text("action_name", default_name)
     kind = fields.choice("action_type", ActionType, ActionType.EMIT_INTENT)
     config = fields.group("action_config")
-    fields.text("description")
+    fields.prose("description")
     usable = bool(name) or fields.required("action_name")
     usable = fields.required("action_config") and usable
     fields.finish()

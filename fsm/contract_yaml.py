@@ -107,7 +107,7 @@ def _contract(top: Fields) -> Contract | None:
         name=top.text("state_machine_name"),
         version=read_version(top, "state_machine_version"),
         subcontract_version=read_version(top, "version"),
-        description=top.text("description"),
+        description=top.prose("description"),
         initial_state=top.text("initial_state"),
         states=states,
         transitions=transitions,
@@ -148,7 +148,7 @@ def _state(fields: Fields, known: Catalogue) -> State | None:
     state = State(
         name=name,
         type=kind,
-        description=fields.text("description"),
+        description=fields.prose("description"),
         is_terminal=fields.flag("is_terminal", ended),
         is_recoverable=fields.flag("is_recoverable", not ended and kind is not StateType.SUCCESS),
         timeout=_timeout(fields, name),
@@ -212,7 +212,7 @@ def _transition(fields: Fields, known: Catalogue) -> Transition | None:
         priority=fields.whole("priority", 10),
         conditions=tuple(fields.items("conditions", _condition, "condition")),
         actions=actions,
-        description=fields.text("description"),
+        description=fields.prose("description"),
         is_atomic=fields.flag("is_atomic", True),
         line=fields.line,
     )
@@ -230,7 +230,7 @@ def _condition(fields: Fields) -> Condition | None:
         message = "'condition_type' takes expression"
         fields.note(FindingCode.INVALID_VALUE, fields.line_of("condition_type"), message)
     required = fields.flag("required", True)
-    fields.text("description")
+    fields.prose("description")
     node = fields.node("expression")
     fields.finish()
     if not usable or not isinstance(node, Scalar):

@@ -82,11 +82,11 @@ def delta(
 def _offered(
     contract: Contract, context: Mapping[str, object], data: Mapping[str, object]
 ) -> dict[str, object]:
-    offered = {**context, **data}
+    """What the guards see: the message's data over the context, but never over the counter."""
     counter = contract.retry_counter
-    if counter is not None and counter.field in data:
-        offered[counter.field] = context.get(counter.field, 0)
-    return offered
+    if counter is None or counter.field not in data:
+        return {**context, **data}
+    return {**context, **{key: value for key, value in data.items() if key != counter.field}}
 
 
 def _continue(contract: Contract, draft: Draft, steps: Steps) -> Reason | None:
@@ -130,6 +130,7 @@ def _fail(contract: Contract, draft: Draft, error: Exception, code: ErrorCode) -
     if target is None:
         return reason
     transition = open_exits[0]
+    draft.follow_ups.clear()
     draft.logs.append(Log(Level.CRITICAL, reason.message))
     phase = "continue_processing" if code is ErrorCode.INTERNAL_TRANSITION_ERROR else "intents"
     draft.metrics.append(

@@ -77,13 +77,20 @@ class Fields:
         return not missing
 
     def text(self, key: str, default: str = "") -> str:
-        """A word or a sentence."""
+        """A word or a sentence, which must say something."""
         node = self.node(key)
         if node is None:
             return default
         if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip():
             return node.value
         return self._wrong(key, node, "text", default)
+
+    def prose(self, key: str) -> str:
+        """Words for people, which may be none."""
+        node = self.node(key)
+        if node is None or (isinstance(node, Scalar) and node.value == ""):
+            return ""
+        return self.text(key)
 
     def flag(self, key: str, default: bool) -> bool:
         """true or false."""

@@ -70,6 +70,13 @@ def test_a_field_both_inside_and_beside_the_wrapper_is_a_duplicate() -> None:
     assert (finding.code, finding.place.line) == (FindingCode.DUPLICATE_KEY, 18)
 
 
+def test_a_description_may_be_empty_and_a_name_may_not() -> None:
+    assert load_contract(TOP.replace('"A switch"', '""') + BODY).description == ""
+    nameless = TOP.replace("state_machine_name: switch", 'state_machine_name: ""')
+    (finding,) = refusal(nameless + BODY).findings
+    assert finding.code is FindingCode.WRONG_TYPE
+
+
 def test_the_hash_follows_the_meaning_and_not_the_layout() -> None:
     contract = load_contract(TOP + BODY)
     same = load_contract("# a comment\n\n" + TOP.replace("[on]", "\n  - on") + BODY)

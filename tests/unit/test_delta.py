@@ -232,6 +232,10 @@ def test_no_message_can_write_the_retry_counter() -> None:
         REGISTRATION, "failed", "RETRY", {**NODE, "retry_count": 2}, data={"retry_count": 0}
     )
     assert outcome.context["retry_count"] == 3
+    uncounted = {key: value for key, value in NODE.items() if key != "retry_count"}
+    refused = delta(REGISTRATION, "failed", "RETRY", uncounted, data={"retry_count": 0})
+    assert refused.reason is not None
+    assert refused.reason.code is ErrorCode.GUARD_FIELD_UNDEFINED
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
