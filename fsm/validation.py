@@ -2,7 +2,7 @@
 
 import operator as compare
 import re
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard, assert_never
 
@@ -20,6 +20,8 @@ _ORDER: Mapping[str, Callable[[float, float], bool]] = {
     "<=": compare.le,
     ">=": compare.ge,
 }
+_NUMBERS = (int, float)
+_SIZED = (str, list, dict, tuple)
 _OPERATORS = ("==", "!=", *_ORDER)
 
 
@@ -147,7 +149,7 @@ def _reader(operand: Operand) -> Callable[[Mapping[str, object]], object]:
 
 
 def _length(value: object) -> int | None:
-    return len(value) if isinstance(value, Sized) else None
+    return len(value) if isinstance(value, _SIZED) else None
 
 
 def _same(left: object, right: object) -> bool:
@@ -157,7 +159,7 @@ def _same(left: object, right: object) -> bool:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, _NUMBERS) and value is not True and value is not False
 
 
 def _refused(text: str, why: str) -> RuleError:
