@@ -21,6 +21,7 @@ from models.errors import ConfigurationError, RollcallError
 from models.messages.runtime import RuntimeTick
 from rollcall.board import check_table, stack_table
 from rollcall.consul_binary import find_consul
+from rollcall.contracts import contract_app, machines
 from rollcall.demo import run_demo
 from rollcall.doctor import examine
 from rollcall.home import Home
@@ -44,6 +45,8 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(schema_commands, name="db")
+app.add_typer(contract_app, name="contract")
+app.command()(machines)
 roles(app)
 
 
