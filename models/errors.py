@@ -3,6 +3,7 @@
     RollcallError
     ├── ConfigurationError        what the operator wrote cannot work
     │   └── SettingError          one setting: the variable, what it got, what it takes
+    ├── MessageError              an envelope, a message type or a handler's output is not allowed
     ├── InfraUnavailableError     a server we depend on does not answer, or an open circuit says so
     ├── AccessRefusedError        a server answers and refuses our credentials
     ├── SchemaError               the database and the code do not fit
@@ -46,6 +47,12 @@ class SettingError(ConfigurationError):
     def __init__(self, variable: str, got: str, takes: str) -> None:
         super().__init__(f"{variable} is {got}", f"it takes {takes}")
         self.variable = variable
+
+
+class MessageError(RollcallError):
+    """An envelope, a message type or a handler's output is not allowed."""
+
+    exit_code = 2
 
 
 class InfraUnavailableError(RollcallError):
