@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, ValidationError
@@ -39,7 +39,7 @@ class Envelope(BaseModel):
     payload: dict[str, JsonValue]
 
     @classmethod
-    def read(cls, text: str | bytes) -> Self:
+    def read(cls, text: str | bytes) -> "Envelope":
         """Decode one envelope; what is wrong with it is told with the field's path."""
         try:
             return cls.model_validate_json(text)
@@ -56,7 +56,7 @@ class Envelope(BaseModel):
         entity_id: str,
         message_type: str,
         payload: dict[str, Any],
-    ) -> Self:
+    ) -> "Envelope":
         """An envelope of our own making, or one that was checked before it was stored."""
         return cls.model_construct(
             message_id=message_id,

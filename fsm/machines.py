@@ -1,0 +1,90 @@
+"""The machines a runtime knows: each with its domain, and every version an entity may still need."""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from fsm.contract import Contract
+from models.errors import ConfigurationError
+from models.messages.runtime import TriggerPulled
+from models.topics import Domain
+
+_DOMAINS: Mapping[str, str] = MappingProxyType(
+    {
+        "registration": Domain.REGISTRATION.value,
+        "handshake": Domain.REGISTRATION.value,
+        "action": Domain.CONTROL.value,
+        "command": Domain.COMMANDS.value,
+        "manifest": Domain.MANIFESTS.value,
+    }
+)
+
+
+class Pull(NamedTuple):
+    """A trigger that a message pulls on a machine, and what it brings."""
+
+    contract: Contract
+    trigger: str
+    data: Mapping[str, Any]
+
+
+class Machines:
+    """Contracts by name, and by the hash an entity was last folded with."""
+
+    def __init__(self, current: Iterable[Contract], former: Iterable[Contract] = ()) -> None:
+        self._by_name = {contract.name: contract for contract in current}
+        everything = (*former, *self._by_name.values())
+        self._by_hash = {contract.content_hash: contract for contract in everything}
+        self._of_type: dict[str, tuple[tuple[Contract, str], ...]] = {}
+        for contract in self._by_name.values():
+            for message_type, trigger in contract.messages:
+                pulls = (*self._of_type.get(message_type, ()), (contract, trigger))
+                self._of_type[message_type] = pulls
+
+    def __iter__(self) -> Any:
+        return iter(self._by_name.values())
+
+    def named(self, machine: str) -> Contract | None:
+        return self._by_name.get(machine)
+
+    def of_hash(self, content_hash: str) -> Contract:
+        """The very contract an entity was folded with."""
+        found = self._by_hash.get(content_hash)
+        if found is None:
+            raise ConfigurationError(
+                f"no contract with hash {content_hash[:12]} is known",
+                "it was loaded by another version of this deployment: keep its file",
+            )
+        return found
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return tuple(sorted({domain_of(contract.name) for contract in self._by_name.values()}))
+
+    def pulls(self, message_type: str, payload: Mapping[str, Any]) -> Iterable[Pull]:
+        """What an event pulls, on which machines of its domain, in a fixed order."""
+        if message_type.endswith(_PULLED):
+            contract = self._by_name.get(payload["machine"])
+            return [] if contract is None else [Pull(contract, payload["trigger"], payload["data"])]
+        return [
+            Pull(contract, trigger, payload)
+            for contract, trigger in self._of_type.get(message_type, ())
+        ]
+
+    def message_type(self, contract: Contract, trigger: str) -> str | None:
+        """The type of the domain event that pulls the trigger, where the contract names one."""
+        return next((name for name, pulled in contract.messages if pulled == trigger), None)
+
+
+_PULLED = f".events.{TriggerPulled.__name__}"
+
+
+def domain_of(machine: str) -> str:
+    """The domain a machine lives in; one that a user wrote is a domain of its own."""
+    return _DOMAINS.get(machine, machine)
+
+
+def partition_of(entity_id: str, partitions: int) -> int:
+    """Where an entity is written, the same on every machine and in every process."""
+    return zlib.crc32(entity_id.encode()) % partitions

@@ -1,0 +1,94 @@
+"""The orchestrator that every machine has: triggers asked for from outside, and deadlines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from models.output import HandlerOutput, OrchestratorContext, Role
+from models.registry import HandlerSpec, MessageType
+
+from fsm.contract import Contract
+from fsm.emission import caused
+from fsm.machines import Machines, domain_of
+from models.envelope import Envelope
+from models.messages.runtime import DeadlinePassed, PullTrigger, TriggerPulled
+from models.topics import Category
+
+
+class MachineOrchestrator:
+    """Decides for the machines of one domain by their contracts alone."""
+
+    def __init__(self, domain: str, machines: Machines) -> None:
+        self.domain = domain
+        self.name = f"{domain}.machines"
+        self._machines = machines
+
+    def spec(self) -> HandlerSpec:
+        return HandlerSpec(
+            name=self.name,
+            role=Role.ORCHESTRATOR,
+            domain=self.domain,
+            consumes=(
+                MessageType(self.domain, Category.COMMANDS, PullTrigger.name),
+                MessageType(self.domain, Category.EVENTS, DeadlinePassed.name),
+            ),
+            run=self.decide,
+        )
+
+    def decide(self, message: Envelope, context: OrchestratorContext) -> HandlerOutput:
+        if message.message_type.endswith(PullTrigger.name):
+            return self._pull(message, context)
+        return self._deadline(message, context)
+
+    def _pull(self, message: Envelope, context: OrchestratorContext) -> HandlerOutput:
+        """Grant what outsiders may ask for; the contract says what that is."""
+        asked = message.payload
+        contract = self._contract(asked["machine"])
+        trigger = str(asked["trigger"])
+        if contract is None or not contract.accepts_from_outside(trigger):
+            return HandlerOutput()
+        data = asked.get("data")
+        return self._emit(
+            message, context, contract, trigger, data if isinstance(data, dict) else {}
+        )
+
+    def _deadline(self, message: Envelope, context: OrchestratorContext) -> HandlerOutput:
+        """A deadline counts only while it stands: what was folded before it may have ended it."""
+        passed = message.payload
+        contract = self._contract(passed["machine"])
+        projection = context.projections.get(str(passed["machine"]))
+        if contract is None or projection is None:
+            return HandlerOutput()
+        contract = self._machines.of_hash(projection.contract_hash)
+        deadline = projection.deadlines.get(str(passed["deadline"]))
+        state = contract.state(projection.state)
+        if (
+            deadline is None
+            or deadline.set_by != passed["set_by"]
+            or deadline.at > context.now
+            or state is None
+            or state.timeout is None
+        ):
+            return HandlerOutput()
+        return self._emit(
+            message, context, contract, state.timeout.trigger, dict(state.timeout.data)
+        )
+
+    def _emit(
+        self,
+        message: Envelope,
+        context: OrchestratorContext,
+        contract: Contract,
+        trigger: str,
+        data: Mapping[str, Any],
+    ) -> HandlerOutput:
+        """As the domain event the contract names for the trigger, else as a plain TriggerPulled."""
+        named = self._machines.message_type(contract, trigger)
+        plain = f"{self.domain}.{Category.EVENTS.value}.{TriggerPulled.name}"
+        payload = data if named else {"machine": contract.name, "trigger": trigger, "data": data}
+        return HandlerOutput(
+            events=(caused(message, context, self.name, 0, named or plain, payload),)
+        )
+
+    def _contract(self, machine: object) -> Contract | None:
+        found = self._machines.named(str(machine))
+        return found if found is not None and domain_of(found.name) == self.domain else None

@@ -1,0 +1,93 @@
+"""The reducer of every machine: folds one event into one projection, by its contract alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from models.output import HandlerOutput, IntentRequest
+
+from fsm.contract import Contract
+from fsm.delta import delta
+from fsm.outcome import Outcome
+from models.projection import Deadline, Projection
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What an event did to a projection; unchanged where the outcome says so."""
+
+    projection: Projection
+    outcome: Outcome
+
+    def output(self) -> HandlerOutput:
+        """The same as a reducer may say it: projections, then intents."""
+        if not self.outcome.changed:
+            return HandlerOutput()
+        return HandlerOutput(
+            projections=(self.projection,),
+            intents=tuple(
+                IntentRequest(each.id, each.kind, each.payload) for each in self.outcome.intents
+            ),
+            metrics=self.outcome.metrics,
+            logs=self.outcome.logs,
+        )
+
+
+def fold(
+    contract: Contract,
+    before: Projection,
+    event_id: UUID,
+    trigger: str,
+    data: Mapping[str, Any],
+    applied_at: datetime,
+) -> Folded:
+    """Apply one event. `applied_at` comes from the log, never from a clock: a state's deadline
+    begins with it when the state is entered, and ends when the state is left."""
+    outcome = delta(
+        contract,
+        before.state,
+        trigger,
+        before.context,
+        data=data,
+        cause=event_id,
+        last_trigger=before.last_trigger or None,
+    )
+    if not outcome.changed:
+        return Folded(before, outcome)
+    sequence = before.sequence + 1
+    deadlines: dict[str, Deadline] = {}
+    entered = contract.state(outcome.state)
+    if entered is not None and entered.timeout is not None and not entered.is_terminal:
+        at = applied_at + timedelta(milliseconds=entered.timeout.after_ms)
+        deadlines[entered.timeout.name] = Deadline(at, sequence, event_id)
+    after = Projection(
+        machine=before.machine,
+        entity_id=before.entity_id,
+        state=outcome.state,
+        context=outcome.context,
+        deadlines=deadlines,
+        sequence=sequence,
+        last_event_id=event_id,
+        last_trigger=trigger,
+        correlation_id=before.correlation_id,
+        contract_hash=contract.content_hash,
+    )
+    return Folded(after, outcome)
+
+
+def unborn(contract: Contract, entity_id: str, correlation_id: UUID) -> Projection:
+    """An entity before its first event."""
+    return Projection(
+        machine=contract.name,
+        entity_id=entity_id,
+        state=contract.initial_state,
+        context=contract.new_context(),
+        deadlines={},
+        sequence=0,
+        last_event_id=UUID(int=0),
+        last_trigger="",
+        correlation_id=correlation_id,
+        contract_hash=contract.content_hash,
+    )

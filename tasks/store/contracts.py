@@ -1,0 +1,40 @@
+"""Every contract that was ever run: a replay needs the very one an event was applied with."""
+
+from collections.abc import Mapping
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from fsm.contract import Contract
+
+_KEEP = text(
+    """
+    INSERT INTO contracts (content_hash, machine, version, document)
+    SELECT * FROM unnest(CAST(:hashes AS text[]), CAST(:machines AS text[]),
+                         CAST(:versions AS text[]), CAST(:documents AS text[]))
+    ON CONFLICT DO NOTHING
+    """
+)
+_FORMER = text(
+    "SELECT content_hash, document FROM contracts"
+    " WHERE NOT content_hash = ANY (CAST(:hashes AS text[])) ORDER BY loaded_at, content_hash"
+)
+
+
+def keep(session: Session, documents: Mapping[str, tuple[Contract, str]]) -> None:
+    """Remember these contracts by their hash."""
+    contracts = [contract for contract, _ in documents.values()]
+    session.execute(
+        _KEEP,
+        {
+            "hashes": [*documents],
+            "machines": [contract.name for contract in contracts],
+            "versions": [contract.version for contract in contracts],
+            "documents": [document for _, document in documents.values()],
+        },
+    )
+
+
+def former(session: Session, current: set[str]) -> dict[str, str]:
+    """The documents of contracts that ran before and are not among the current ones."""
+    return {found: document for found, document in session.execute(_FORMER, {"hashes": [*current]})}

@@ -1,0 +1,141 @@
+"""The append-only log of applied events. The database itself refuses to change or delete a row."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from models.canonical import canonical
+
+
+class Applied(NamedTuple):
+    """One event as it was applied to one machine of one entity."""
+
+    domain: str
+    entity_id: str
+    machine: str
+    sequence: int
+    applied_at: datetime
+    message_id: UUID
+    message_type: str
+    correlation_id: UUID
+    message_correlation_id: UUID
+    causation_id: UUID | None
+    emitted_at: datetime
+    trigger: str
+    data: dict[str, Any]
+    path: tuple[str, ...]
+    contract_hash: str
+    digest: bytes
+
+
+_APPEND = text(
+    """
+    INSERT INTO event_log (domain, entity_id, machine, sequence, applied_at, message_id,
+                           message_type, correlation_id, message_correlation_id, causation_id,
+                           emitted_at, trigger, data, path, contract_hash, digest)
+    SELECT domain, entity_id, machine, sequence, applied_at, message_id, message_type,
+           correlation_id, message_correlation_id, causation_id, emitted_at, trigger,
+           CAST(data AS json), path, contract_hash, digest
+      FROM unnest(CAST(:domains AS text[]), CAST(:entity_ids AS text[]), CAST(:machines AS text[]),
+                  CAST(:sequences AS bigint[]), CAST(:applied_ats AS timestamptz[]),
+                  CAST(:message_ids AS uuid[]), CAST(:message_types AS text[]),
+                  CAST(:correlation_ids AS uuid[]), CAST(:message_correlation_ids AS uuid[]),
+                  CAST(:causation_ids AS uuid[]), CAST(:emitted_ats AS timestamptz[]),
+                  CAST(:triggers AS text[]), CAST(:datas AS text[]), CAST(:paths AS text[]),
+                  CAST(:contract_hashes AS text[]), CAST(:digests AS bytea[]))
+           AS rows (domain, entity_id, machine, sequence, applied_at, message_id, message_type,
+                    correlation_id, message_correlation_id, causation_id, emitted_at, trigger, data,
+                    path, contract_hash, digest)
+    """
+)
+_SELECT = """
+    SELECT domain, entity_id, machine, sequence, applied_at, CAST(message_id AS text), message_type,
+           CAST(correlation_id AS text), CAST(message_correlation_id AS text),
+           CAST(causation_id AS text), emitted_at, trigger, CAST(data AS text), path,
+           contract_hash, digest
+      FROM event_log
+"""
+_OF_ENTITY = text(f"{_SELECT} WHERE entity_id = :entity_id ORDER BY applied_at, machine, sequence")
+# A page of whole entities: a replay holds no transaction for long and no log in memory.
+_PAGE = text(
+    f"""
+    {_SELECT} WHERE entity_id IN (
+        SELECT DISTINCT entity_id FROM event_log
+         WHERE entity_id > :after AND (:machine = '' OR machine = :machine)
+         ORDER BY entity_id LIMIT :entities
+    ) AND (:machine = '' OR machine = :machine)
+    ORDER BY entity_id, machine, sequence
+    """  # noqa: S608
+)
+_MONTHS = text("SELECT event_log_add_months(2)")
+
+
+def append(session: Session, rows: Sequence[Applied]) -> None:
+    if not rows:
+        return
+    session.execute(
+        _APPEND,
+        {
+            "domains": [row.domain for row in rows],
+            "entity_ids": [row.entity_id for row in rows],
+            "machines": [row.machine for row in rows],
+            "sequences": [row.sequence for row in rows],
+            "applied_ats": [row.applied_at for row in rows],
+            "message_ids": [str(row.message_id) for row in rows],
+            "message_types": [row.message_type for row in rows],
+            "correlation_ids": [str(row.correlation_id) for row in rows],
+            "message_correlation_ids": [str(row.message_correlation_id) for row in rows],
+            "causation_ids": [row.causation_id and str(row.causation_id) for row in rows],
+            "emitted_ats": [row.emitted_at for row in rows],
+            "triggers": [row.trigger for row in rows],
+            "datas": [canonical(row.data) for row in rows],
+            "paths": [" > ".join(row.path) for row in rows],
+            "contract_hashes": [row.contract_hash for row in rows],
+            "digests": [f"\\x{row.digest.hex()}" for row in rows],
+        },
+    )
+
+
+def of_entity(session: Session, entity_id: str) -> list[Applied]:
+    """Everything that was applied to an entity, on all its machines, in order."""
+    return [_applied(*row) for row in session.execute(_OF_ENTITY, {"entity_id": entity_id})]
+
+
+def page(session: Session, after: str, entities: int, machine: str = "") -> Iterator[Applied]:
+    """The log of the next entities after `after`, whole."""
+    values = {"after": after, "entities": entities, "machine": machine}
+    return (_applied(*row) for row in session.execute(_PAGE, values))
+
+
+def add_months(session: Session) -> None:
+    """Make the partitions of this month and the next two."""
+    session.execute(_MONTHS)
+
+
+def _applied(*row: Any) -> Applied:
+    (domain, entity_id, machine, sequence, applied_at, message_id, message_type, correlation_id,
+     message_correlation_id, causation_id, emitted_at, trigger, data, path, contract_hash,
+     digest) = row  # fmt: skip
+    return Applied(
+        domain=domain,
+        entity_id=entity_id,
+        machine=machine,
+        sequence=sequence,
+        applied_at=applied_at,
+        message_id=UUID(message_id),
+        message_type=message_type,
+        correlation_id=UUID(correlation_id),
+        message_correlation_id=UUID(message_correlation_id),
+        causation_id=None if causation_id is None else UUID(causation_id),
+        emitted_at=emitted_at,
+        trigger=trigger,
+        data=json.loads(data),
+        path=tuple(path.split(" > ")),
+        contract_hash=contract_hash,
+        digest=bytes(digest),
+    )

@@ -1,0 +1,31 @@
+"""Which messages were applied or refused, so that none is applied twice."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+_KNOWN = text(
+    "SELECT CAST(message_id AS text) FROM processed"
+    " WHERE message_id = ANY (CAST(:message_ids AS uuid[]))"
+)
+# No ON CONFLICT: two partitions with the same message id must not both commit. The loser's
+# transaction rolls back and finds the message processed when it tries again.
+_RECORD = text(
+    """
+    INSERT INTO processed (message_id, result)
+    SELECT * FROM unnest(CAST(:message_ids AS uuid[]), CAST(:results AS text[]))
+    """
+)
+
+
+def known(session: Session, message_ids: Sequence[UUID]) -> set[UUID]:
+    rows = session.execute(_KNOWN, {"message_ids": [str(each) for each in message_ids]})
+    return {UUID(found) for (found,) in rows}
+
+
+def record(session: Session, results: Mapping[UUID, str]) -> None:
+    if results:
+        values = {"message_ids": [str(each) for each in results], "results": [*results.values()]}
+        session.execute(_RECORD, values)
