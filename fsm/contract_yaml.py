@@ -123,7 +123,7 @@ def _contract(top: Fields) -> Contract | None:
         error_states=top.names("error_states")
         or tuple(each.name for each in states if each.type is StateType.ERROR),
         retry_counter=read_retry_counter(top),
-        auto_retry=tuple(top.items("auto_retry", read_auto_retry, "automatic retry")),
+        auto_retry=tuple(top.items("auto_retry", read_auto_retry, "retry rule")),
         strict=top.flag("strict_validation_enabled", False),
         conflict_resolution=top.choice(
             "conflict_resolution_strategy",
