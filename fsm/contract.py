@@ -272,9 +272,8 @@ def _own_triggers(states: Iterable[State]) -> dict[str, tuple[Source, ...]]:
 def _candidates(
     states: Iterable[State], transitions: tuple[Transition, ...]
 ) -> dict[tuple[str, str], tuple[Transition, ...]]:
-    ordered = sorted(transitions, key=lambda each: (each.is_wildcard, -each.priority))
     leaving: defaultdict[str, list[Transition]] = defaultdict(list)
-    for each in ordered:
+    for each in sorted(transitions, key=lambda each: -each.priority):
         leaving[each.from_state].append(each)
     table: defaultdict[tuple[str, str], list[Transition]] = defaultdict(list)
     for state in states:

@@ -92,7 +92,6 @@ def already_applied(
     return (
         last is not None
         and event in _contract().idempotent_triggers
-        and state in _contract().targets(event)
         and (last.event, last.to_state) == (event, state)
     )
 

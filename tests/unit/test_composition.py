@@ -58,6 +58,7 @@ def test_the_check_sees_what_it_is_about() -> None:
     } <= combined
     assert ("registered", "departed") not in combined
     assert ("failed", "departed") not in combined
+    assert ("partial_registered", "departed") not in combined
 
 
 def test_without_abandon_a_failed_node_is_stuck() -> None:

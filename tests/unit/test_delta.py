@@ -410,3 +410,70 @@ def test_an_outcome_has_one_spelling() -> None:
     again = delta(REGISTRATION, "registered", "DEREGISTER", dict(REGISTERED), cause=CAUSE)
     assert canonical_json(outcome) == canonical_json(again)
     assert json.loads(canonical_json(outcome))["state"] == "deregistering"
+
+
+HALFWAY = machine("""
+actions:
+  ring: { action_config: { intent_type: http.request, url: "http://ring" } }
+  count: { action_config: { intent_type: log_metric, metric: rings } }
+  check: { action_type: validate, action_config: { passed: GOOD, failed: BAD } }
+  knock: { action_config: { intent_type: http.request, payload: { url: door } } }
+states:
+  - { state_name: idle, state_type: initial, exit_actions: [ring, count, log_leaving] }
+  - { state_name: busy, state_type: operational, entry_actions: [check, knock] }
+  - { state_name: lost, state_type: error, is_terminal: true }
+transitions:
+  - { transition_name: go, from_state: idle, to_state: busy, trigger: GO }
+  - { transition_name: good, from_state: busy, to_state: lost, trigger: GOOD }
+  - { transition_name: bad, from_state: busy, to_state: lost, trigger: BAD }
+  - { transition_name: fatal, from_state: "*", to_state: lost, trigger: FATAL_ERROR }
+""")
+
+
+def test_a_hop_that_fails_half_way_leaves_nothing_behind() -> None:
+    outcome = delta(HALFWAY, "idle", "GO", {})
+    assert outcome.path == ("idle", "lost")
+    assert outcome.follow_ups == ()
+    assert [each.action for each in outcome.intents] == ["ring"]
+    assert [each.name for each in outcome.metrics] == ["registration_internal_error", "rings"]
+    assert [each.message for each in outcome.logs].count("Leaving") == 1
+    assert [each.trigger for each in delta(HALFWAY, "idle", "GO", {"door": "x"}).follow_ups] == [
+        "GOOD"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("extra", "level"),
+    [
+        ({"retry_count": 3}, "WARNING"),
+        ({"postgres_applied": False}, "DEBUG"),
+        ({"retry_count": "two"}, "ERROR"),
+    ],
+)
+def test_a_refusal_is_as_loud_as_it_is_grave(extra: dict[str, object], level: str) -> None:
+    context = {**NODE, "postgres_applied": True, **extra}
+    (log,) = delta(REGISTRATION, "partial_registered", "RETRY", context).logs
+    assert log.level == level
+
+
+CHECKPOINTS = machine("""
+states:
+  - { state_name: idle, state_type: initial }
+  - { state_name: half, state_type: snapshot, entry_actions: [check] }
+  - { state_name: done, state_type: terminal, entry_actions: [knock] }
+  - { state_name: lost, state_type: error, is_terminal: true }
+actions:
+  check: { action_type: validate, action_config: { passed: GOOD, failed: GOOD } }
+  knock: { action_config: { intent_type: http.request, payload: { url: door } } }
+transitions:
+  - { transition_name: go, from_state: idle, to_state: half, trigger: GO }
+  - { transition_name: on, from_state: half, to_state: done, trigger: CONTINUE }
+  - { transition_name: good, from_state: half, to_state: done, trigger: GOOD }
+  - { transition_name: fatal, from_state: "*", to_state: lost, trigger: FATAL_ERROR }
+""")
+
+
+def test_a_machine_that_failed_pulls_nothing_more_by_itself() -> None:
+    outcome = delta(CHECKPOINTS, "idle", "GO", {})
+    assert outcome.path == ("idle", "half", "lost")
+    assert outcome.follow_ups == ()

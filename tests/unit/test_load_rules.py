@@ -115,3 +115,71 @@ def test_a_name_of_the_wrong_type_is_one_finding() -> None:
     assert codes(SOUND.replace("initial_state: waiting", "initial_state: 7")) == {
         FindingCode.WRONG_TYPE
     }
+
+
+CIRCLE = """\
+  - { transition_name: enter, from_state: waiting, to_state: circling, trigger: ENTER }
+  - { transition_name: circle, from_state: circling, to_state: circling, trigger: CIRCLE }
+"""
+
+
+def test_a_state_that_only_leads_back_to_itself_is_a_dead_end() -> None:
+    text = SOUND.replace(
+        "transitions:\n",
+        "  - { state_name: circling, state_type: operational }\ntransitions:\n" + CIRCLE,
+    )
+    assert codes(text) == {FindingCode.DEAD_END}
+
+
+def test_a_timeout_whose_own_data_blocks_it_is_not_taken() -> None:
+    limit = "state_type: initial, timeout_ms: 5, on_timeout: BREAK, timeout_data: { torn: false }"
+    guard = ' trigger: BREAK, conditions: [{ condition_name: c, expression: "torn == true" }]'
+    text = SOUND.replace("state_type: initial", limit).replace(" trigger: BREAK", guard)
+    assert codes(text) == {FindingCode.TIMEOUT_NOT_TAKEN}
+    assert load_contract(text.replace("torn: false", "torn: true")).name == "job"
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("name: done, state_type: success", "name: done, state_type: operational"),
+        ("name: broken, state_type: error", "name: broken, state_type: operational"),
+        ("name: gone, state_type: terminal", "name: gone, state_type: error"),
+        (
+            "name: gone, state_type: terminal",
+            "name: gone, is_terminal: false, state_type: terminal",
+        ),
+        ("name: broken, state_type: error", "name: broken, state_type: initial"),
+        ("terminal_states: [gone]", "terminal_states: [broken]"),
+    ],
+)
+def test_a_state_is_what_its_type_its_flag_and_the_lists_agree_on(
+    written: str, instead: str
+) -> None:
+    assert SOUND.count(written) == 1
+    assert FindingCode.STATE_CLASS_MISMATCH in codes(SOUND.replace(written, instead))
+
+
+def test_a_state_that_is_terminal_unlisted_is_told_so() -> None:
+    text = SOUND.replace("state_type: terminal", "state_type: operational, is_terminal: true")
+    with pytest.raises(ContractError) as refused:
+        load_contract(text.replace("terminal_states: [gone]", "terminal_states: [done]"))
+    messages = [each.message for each in refused.value.findings if each.place.name == "gone"]
+    assert messages == ["is_terminal is true, but terminal_states does not name it"]
+
+
+def test_an_initial_state_is_the_one_the_machine_starts_in() -> None:
+    text = SOUND.replace("error_states: [broken]\n", "").replace(
+        "name: broken, state_type: error", "name: broken, state_type: initial"
+    )
+    assert codes(text) == {FindingCode.STATE_CLASS_MISMATCH}
+
+
+def test_no_state_is_named_like_the_wildcard() -> None:
+    text = SOUND.replace("state_name: broken", 'state_name: "*"').replace(
+        "error_states: [broken]", 'error_states: ["*"]'
+    )
+    text = text.replace("to_state: broken", 'to_state: "*"').replace(
+        "from_state: broken", 'from_state: "*"'
+    )
+    assert FindingCode.INVALID_VALUE in codes(text)

@@ -149,3 +149,9 @@ def test_notes_and_reasons_may_be_as_long_as_people_write_them() -> None:
     assert decide(REVIEWED, ManifestRequest(REJECT, reason=long_notes)).result is Result.OK
     blank = ManifestRequest(APPROVE, reviewer="ada", notes=" \n" * 10_000)
     assert decide(REVIEWED, blank).unmet == ("notes",)
+
+
+def test_the_last_event_proves_nothing_about_a_state_it_did_not_lead_to() -> None:
+    elsewhere = arrived_by(SUBMIT, DRAFT, REJECTED)
+    assert not already_applied(REVIEWED, SUBMIT, elsewhere)
+    assert already_applied(REVIEWED, SUBMIT, arrived_by(SUBMIT, DRAFT, REVIEWED))

@@ -184,7 +184,8 @@ def test_scenario_8_continue_fails(trigger: str, target: str) -> None:
     assert failed.path == ("registering_postgres", "postgres_registered", "failed")
     assert failed.reason is not None
     assert failed.reason.code is ErrorCode.INTERNAL_TRANSITION_ERROR
-    assert "registration_internal_error" in [each.name for each in failed.metrics]
+    (internal,) = (each for each in failed.metrics if each.name == "registration_internal_error")
+    assert dict(internal.labels)["phase"] == "continue_processing"
     assert "CRITICAL" in [each.level for each in failed.logs]
     node.pull(trigger)
     assert node.state == target
