@@ -4,6 +4,7 @@
     ├── ConfigurationError        what the operator wrote cannot work
     │   └── SettingError          one setting: the variable, what it got, what it takes
     ├── MessageError              an envelope, a message type or a handler's output is not allowed
+    │   └── ShapeError            a handler was given or returned what its role may not have
     ├── InfraUnavailableError     a server we depend on does not answer, or an open circuit says so
     ├── AccessRefusedError        a server answers and refuses our credentials
     ├── SchemaError               the database and the code do not fit
@@ -53,6 +54,10 @@ class MessageError(RollcallError):
     """An envelope, a message type or a handler's output is not allowed."""
 
     exit_code = 2
+
+
+class ShapeError(MessageError):
+    """A handler was given or returned what its role may not have."""
 
 
 class InfraUnavailableError(RollcallError):
