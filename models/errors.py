@@ -5,6 +5,7 @@
     │   └── SettingError          one setting: the variable, what it got, what it takes
     ├── MessageError              an envelope, a message type or a handler's output is not allowed
     ├── StaleWriteError           a row moved since it was read: the writer tries again
+    │   └── ShapeError            a handler was given or returned what its role may not have
     ├── InfraUnavailableError     a server we depend on does not answer, or an open circuit says so
     ├── AccessRefusedError        a server answers and refuses our credentials
     ├── SchemaError               the database and the code do not fit
@@ -58,6 +59,10 @@ class MessageError(RollcallError):
 
 class StaleWriteError(RollcallError):
     """A row moved since it was read: the writer tries again."""
+
+
+class ShapeError(MessageError):
+    """A handler was given or returned what its role may not have."""
 
 
 class InfraUnavailableError(RollcallError):

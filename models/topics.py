@@ -3,6 +3,7 @@
 import re
 from enum import StrEnum
 
+PREFIX = "onex"
 _DOMAIN = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
@@ -28,7 +29,16 @@ def topic(domain: str, category: Category) -> str:
     """The topic of a domain's category; a domain is lower-case with underscores, no hyphens."""
     if not _DOMAIN.match(domain):
         raise ValueError(f"domain {domain!r} must match {_DOMAIN.pattern}")
-    return f"onex.{domain}.{category.value}"
+    return f"{PREFIX}.{domain}.{category.value}"
+
+
+def parse_topic(name: str) -> tuple[str, Category]:
+    """The domain and the category of a topic's name; whatever is no topic is a ValueError."""
+    prefix, _, rest = name.partition(".")
+    domain, _, category = rest.partition(".")
+    if prefix != PREFIX or not _DOMAIN.match(domain) or category not in tuple(Category):
+        raise ValueError(f"topic {name!r} must be {PREFIX}.<domain>.<{'|'.join(Category)}>")
+    return domain, Category(category)
 
 
 def all_topics() -> tuple[str, ...]:
