@@ -40,6 +40,7 @@ __all__ = [
 
 LARGEST_PAYLOAD = 256 * 1024
 _ESCAPED = 4  # escapes and white space make a text that much longer than its canonical form
+_DEEPEST = 200  # what the decoder of JSON follows
 _REST = 4096  # what an envelope is without its payload
 _KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+\Z")
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -192,8 +193,10 @@ def _told(error: ValidationError, root: str = "") -> str:
     )
 
 
-def _first_unspeakable(value: object, path: str) -> str | None:
+def _first_unspeakable(value: object, path: str, depth: int = 0) -> str | None:
     """Where in the data the first value is that canonical JSON cannot say."""
+    if depth > _DEEPEST:
+        return f"{path.partition('.')[0]}: is nested more than {_DEEPEST} deep"
     match value:
         case str() if "\0" in value:
             return f"{path}: has a NUL character"
@@ -207,12 +210,14 @@ def _first_unspeakable(value: object, path: str) -> str | None:
             for key, each in value.items():
                 if not isinstance(key, str):
                     return f"{path}: has the key {key!r}, which is no text"
-                found = _first_unspeakable(key, path) or _first_unspeakable(each, f"{path}.{key}")
+                found = _first_unspeakable(key, path) or _first_unspeakable(
+                    each, f"{path}.{key}", depth + 1
+                )
                 if found is not None:
                     return found
         case list():
             for at, each in enumerate(value):
-                found = _first_unspeakable(each, f"{path}.{at}")
+                found = _first_unspeakable(each, f"{path}.{at}", depth + 1)
                 if found is not None:
                     return found
         case _:
