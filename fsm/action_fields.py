@@ -29,14 +29,13 @@ def read_catalogue(top: Fields, known: Catalogue) -> Catalogue:
     own: dict[str, tuple[Action, ...]] = {}
     for name in section.written():
         node = section.node(name)
-        nodes = node.items if isinstance(node, Sequence) else [node]
-        actions = tuple(
-            action
-            for each in nodes
-            if each is not None
-            for action in _inline(each, section, known, default_name=name)
+        nodes = node.items if isinstance(node, Sequence) else [node] if node else []
+        if not nodes:
+            message = f"the action {name!r} says nothing"
+            section.note(FindingCode.WRONG_TYPE, section.line_of(name), message)
+        own[name] = tuple(
+            action for each in nodes for action in _inline(each, section, known, default_name=name)
         )
-        own[name] = actions
     return {**known, **own}
 
 

@@ -1,20 +1,18 @@
-"""The one spelling of a frozen value, so that equal things have equal bytes and hashes."""
+"""Frozen values as plain data in its one spelling: equal things have equal bytes and hashes."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from enum import Enum
 from uuid import UUID
 
 from fsm.guard import Guard
 from fsm.validation import Rule
+from models.canonical import canonical
 
 
 def canonical_json(value: object) -> bytes:
     """The one spelling of a frozen value: what a content hash is taken of."""
-    plain = _plain(value)
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "surrogatepass")
+    return canonical(_plain(value)).encode("utf-8", "surrogatepass")
 
 
 def _plain(value: object) -> object:

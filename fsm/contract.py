@@ -154,9 +154,9 @@ class AutoRetry:
     max_ms: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contract:
-    """A whole machine. Equal contracts have equal hashes, wherever they were written."""
+    """A whole machine. What means the same is equal, wherever and however it was written."""
 
     name: str
     version: str
@@ -186,6 +186,7 @@ class Contract:
     _candidates: Mapping[tuple[str, str], tuple[Transition, ...]] = field(
         init=False, repr=False, compare=False
     )
+    _exits: Mapping[str, tuple[Transition, ...]] = field(init=False, repr=False, compare=False)
     _sources: Mapping[str, tuple[Source, ...]] = field(init=False, repr=False, compare=False)
     _targets: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)
     _messages: Mapping[str, str] = field(init=False, repr=False, compare=False)
@@ -197,17 +198,30 @@ class Contract:
             trigger: frozenset(t.to_state for t in self.transitions if t.trigger == trigger)
             for trigger in triggers
         }
+        candidates = _candidates(self.states, self.transitions)
+        exits = {
+            name: tuple(
+                each for trigger in triggers for each in candidates.get((name, trigger), ())
+            )
+            for name in states
+        }
         derived: dict[str, object] = {
             "triggers": triggers,
             "content_hash": hashlib.sha256(canonical_json(self)).hexdigest(),
             "_states": MappingProxyType(states),
-            "_candidates": MappingProxyType(_candidates(self.states, self.transitions)),
-            "_sources": MappingProxyType(dict(self.trigger_sources)),
+            "_candidates": MappingProxyType(candidates),
+            "_exits": MappingProxyType(exits),
+            "_sources": MappingProxyType(
+                {**_own_triggers(self.states), **dict(self.trigger_sources)}
+            ),
             "_targets": MappingProxyType(targets),
             "_messages": MappingProxyType(dict(self.messages)),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Contract) and self.content_hash == other.content_hash
 
     def __hash__(self) -> int:
         return hash(self.content_hash)
@@ -222,14 +236,14 @@ class Contract:
 
     def exits(self, state: str) -> tuple[Transition, ...]:
         """Every transition that leaves the state, in the order they are tried per trigger."""
-        return tuple(each for trigger in self.triggers for each in self.candidates(state, trigger))
+        return self._exits.get(state, ())
 
     def targets(self, trigger: str) -> frozenset[str]:
         """The states the trigger leads to; empty if the machine does not know the trigger."""
         return self._targets.get(trigger, frozenset())
 
     def sources(self, trigger: str) -> tuple[Source, ...]:
-        """Who may pull the trigger; External where the contract says nothing."""
+        """Who may pull it; where the contract is silent, the outside, but for the machine's own."""
         return self._sources.get(trigger, (Source.EXTERNAL,))
 
     def accepts_from_outside(self, trigger: str) -> bool:
@@ -244,6 +258,15 @@ class Contract:
         """The context a new instance starts with, its retry counter at zero."""
         counter = {self.retry_counter.field: 0} if self.retry_counter else {}
         return {**counter, **copy.deepcopy(dict(self.initial_context))}
+
+
+def _own_triggers(states: Iterable[State]) -> dict[str, tuple[Source, ...]]:
+    """The triggers a machine pulls by itself; nobody else may, unless the contract lets them."""
+    own = {CONTINUE, FATAL_ERROR}
+    for state in states:
+        if state.validate is not None:
+            own |= {state.validate.passed, state.validate.failed}
+    return dict.fromkeys(own, (Source.INTERNAL,))
 
 
 def _candidates(

@@ -34,6 +34,7 @@ __all__ = ["ContractError", "Finding", "FindingCode", "Place", "load_contract"]
 
 _WRAPPER = "fsm_subcontract"
 _TEXT = "<text>"
+_MAX_BYTES = 4 * MAX_TEXT
 _INERT_FLAGS = (
     "persistence_enabled",
     "recovery_enabled",
@@ -64,9 +65,11 @@ def _text(source: Path | str) -> str:
     if isinstance(source, str):
         return source
     try:
-        if source.stat().st_size > 4 * MAX_TEXT:
-            raise TreeError(FindingCode.TOO_LARGE, 1, f"more than {4 * MAX_TEXT} bytes")
-        return source.read_text(encoding="utf-8-sig")
+        with source.open("rb") as file:
+            written = file.read(_MAX_BYTES + 1)
+        if len(written) > _MAX_BYTES:
+            raise TreeError(FindingCode.TOO_LARGE, 1, f"more than {_MAX_BYTES} bytes")
+        return written.decode("utf-8-sig")
     except OSError as error:
         raise TreeError(
             FindingCode.UNREADABLE_FILE, 1, error.strerror or "it cannot be read"
@@ -79,16 +82,18 @@ def _document(tree: Node, ledger: Ledger) -> Contract | None:
     if not isinstance(tree, Mapped):
         ledger.note(FindingCode.WRONG_TYPE, tree.line, "a contract is a mapping")
         return None
-    return _contract(Fields(_unwrapped(tree), ledger, "a contract"))
+    return _contract(Fields(_unwrapped(tree, ledger), ledger, "a contract"))
 
 
-def _unwrapped(tree: Mapped) -> Mapped:
+def _unwrapped(tree: Mapped, ledger: Ledger) -> Mapped:
     entries: list[tuple[Node, Node]] = []
     for key, value in tree.entries:
-        if isinstance(key, Scalar) and key.text == _WRAPPER and isinstance(value, Mapped):
+        if not isinstance(key, Scalar) or key.text != _WRAPPER:
+            entries.append((key, value))
+        elif isinstance(value, Mapped):
             entries.extend(value.entries)
         else:
-            entries.append((key, value))
+            ledger.note(FindingCode.WRONG_TYPE, key.line, f"{_WRAPPER!r} takes a mapping")
     return Mapped(tree.line, entries)
 
 
@@ -118,7 +123,7 @@ def _contract(top: Fields) -> Contract | None:
         error_states=top.names("error_states")
         or tuple(each.name for each in states if each.type is StateType.ERROR),
         retry_counter=read_retry_counter(top),
-        auto_retry=tuple(top.items("auto_retry", read_auto_retry, "automatic retry")),
+        auto_retry=tuple(top.items("auto_retry", read_auto_retry, "retry rule")),
         strict=top.flag("strict_validation_enabled", False),
         conflict_resolution=top.choice(
             "conflict_resolution_strategy",

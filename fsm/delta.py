@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from enum import Enum
+from hashlib import sha1
 from typing import assert_never
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from fsm.codes import ErrorCode
 from fsm.contract import (
@@ -165,13 +166,13 @@ def _code_of(error: Exception, trigger: str) -> ErrorCode:
 
 
 def _outcome(contract: Contract, draft: Draft, cause: UUID, first: int) -> Outcome:
-    prefix = f"{contract.name}:reducer:"
+    place = cause.bytes + f"{contract.name}:reducer:".encode()
     intents = [
-        Intent(uuid5(cause, f"{prefix}{ordinal}"), kind, payload, action)
+        Intent(_uuid5(place, ordinal), kind, payload, action)
         for ordinal, (kind, payload, action) in enumerate(draft.intents, first)
     ]
     follow_ups = [
-        FollowUp(uuid5(cause, f"{prefix}{ordinal}"), trigger)
+        FollowUp(_uuid5(place, ordinal), trigger)
         for ordinal, trigger in enumerate(draft.follow_ups, first + len(intents))
     ]
     return Outcome(
@@ -187,3 +188,9 @@ def _outcome(contract: Contract, draft: Draft, cause: UUID, first: int) -> Outco
         unmet=draft.unmet,
         reason=draft.reason,
     )
+
+
+def _uuid5(place: bytes, ordinal: int) -> UUID:
+    """What `uuid.uuid5` makes of the same bytes, in half its time."""
+    digest = sha1(b"%s%d" % (place, ordinal), usedforsecurity=False).digest()
+    return UUID(bytes=digest[:16], version=5)

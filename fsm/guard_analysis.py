@@ -1,13 +1,14 @@
 """What guards make impossible or undecided: contradictions, ties, and transitions in the shade."""
 
 from collections import defaultdict
-from collections.abc import Iterator
-from itertools import chain, combinations
+from collections.abc import Iterator, Mapping, Sequence
 
-from fsm.contract import Contract, State, Transition
+from fsm.contract import Contract, RetryCounter, Transition
 from fsm.findings import Finding, FindingCode, Place
-from fsm.guard import GuardError
+from fsm.guard import Guard, GuardError, Operator
 from fsm.guard_logic import contradicts
+
+MAX_RIVALS = 200
 
 
 def guard_findings(contract: Contract) -> Iterator[Finding]:
@@ -18,7 +19,8 @@ def guard_findings(contract: Contract) -> Iterator[Finding]:
             yield Finding(FindingCode.CONTRADICTORY_GUARDS, _at(contract, each), message)
     yield from _conflicts(contract)
     yield from _deaf_timeouts(contract)
-    yield from _unlimited_retries(contract)
+    if contract.retry_counter is not None:
+        yield from _retry_limits(contract, contract.retry_counter)
 
 
 def _conflicts(contract: Contract) -> Iterator[Finding]:
@@ -26,16 +28,31 @@ def _conflicts(contract: Contract) -> Iterator[Finding]:
     rivals: defaultdict[tuple[str, str], list[Transition]] = defaultdict(list)
     for each in contract.transitions:
         rivals[each.from_state, each.trigger].append(each)
-    for first, second in chain.from_iterable(combinations(each, 2) for each in rivals.values()):
-        if first.priority == second.priority:
-            if not contradicts((*first.guards, *second.guards)):
-                message = f"{first.name} could fire as well, at the same priority"
-                yield Finding(FindingCode.NON_DETERMINISTIC, _at(contract, second), message)
+    for (state, trigger), rows in rivals.items():
+        if len(rows) > MAX_RIVALS:
+            message = f"over {MAX_RIVALS} transitions take {trigger} in {state}"
+            yield Finding(FindingCode.TOO_LARGE, _at(contract, rows[0]), message)
             continue
-        winner, other = sorted((first, second), key=lambda each: -each.priority)
-        if not winner.guards:
-            message = f"{winner.name} always fires before it"
-            yield Finding(FindingCode.SHADOWED_TRANSITION, _at(contract, other), message)
+        for at, each in enumerate(rows):
+            yield from _ties(contract, rows[:at], each)
+            yield from _shadows(contract, rows, each)
+
+
+def _ties(contract: Contract, earlier: Sequence[Transition], each: Transition) -> Iterator[Finding]:
+    for other in earlier:
+        if other.priority == each.priority and not contradicts((*other.guards, *each.guards)):
+            message = f"{other.name} could fire as well, at the same priority"
+            yield Finding(FindingCode.NON_DETERMINISTIC, _at(contract, each), message)
+            return
+
+
+def _shadows(contract: Contract, rows: Sequence[Transition], each: Transition) -> Iterator[Finding]:
+    """What asks for no more than a lower priority does always comes before it."""
+    for other in rows:
+        if other.priority > each.priority and set(other.guards) <= set(each.guards):
+            message = f"{other.name} always fires before it"
+            yield Finding(FindingCode.SHADOWED_TRANSITION, _at(contract, each), message)
+            return
 
 
 def _deaf_timeouts(contract: Contract) -> Iterator[Finding]:
@@ -44,14 +61,14 @@ def _deaf_timeouts(contract: Contract) -> Iterator[Finding]:
         if state.timeout is None:
             continue
         candidates = contract.candidates(state.name, state.timeout.trigger)
-        if candidates and all(_is_blocked(each, state) for each in candidates):
+        if candidates and all(_is_blocked(each, dict(state.timeout.data)) for each in candidates):
             place = Place(contract.source, state.timeout.line or state.line, state.name)
             message = f"timeout_data lets no transition of {state.timeout.trigger} fire"
             yield Finding(FindingCode.TIMEOUT_NOT_TAKEN, place, message)
 
 
-def _is_blocked(transition: Transition, state: State) -> bool:
-    data = dict(state.timeout.data) if state.timeout else {}
+def _is_blocked(transition: Transition, data: Mapping[str, object]) -> bool:
+    """Whether these fields alone keep it from firing, whatever the others are."""
     for guard in transition.guards:
         try:
             if guard.field in data and not guard.evaluate(data):
@@ -61,16 +78,21 @@ def _is_blocked(transition: Transition, state: State) -> bool:
     return False
 
 
-def _unlimited_retries(contract: Contract) -> Iterator[Finding]:
-    counter = contract.retry_counter
-    if counter is None:
-        return
-    read = {guard.field for each in contract.transitions for guard in each.guards}
-    if counter.field not in read:
-        lines = dict(contract.lines)
-        line = lines.get("retry_counter.max_value", lines.get("retry_counter", 1))
-        message = f"no condition reads {counter.field!r}, so its maximum limits nothing"
-        yield Finding(FindingCode.UNUSED_RETRY_RULE, Place(contract.source, line), message)
+def _retry_limits(contract: Contract, counter: RetryCounter) -> Iterator[Finding]:
+    """The counter stops at its maximum; only a guard on it stops the retries."""
+    full = {counter.field: counter.max_value}
+    bounds = (
+        Guard(counter.field, Operator.GE, 0),
+        Guard(counter.field, Operator.LE, counter.max_value),
+    )
+    for each in contract.transitions:
+        if each.trigger in counter.increment_on and not _is_blocked(each, full):
+            message = f"it still fires when {counter.field} is {counter.max_value}, the maximum"
+            yield Finding(FindingCode.UNUSED_RETRY_RULE, _at(contract, each), message)
+        asked = [guard for guard in each.guards if guard.field == counter.field]
+        if asked and not contradicts(asked) and contradicts((*asked, *bounds)):
+            message = f"{counter.field} is never outside 0 to {counter.max_value}: {_listed(each)}"
+            yield Finding(FindingCode.CONTRADICTORY_GUARDS, _at(contract, each), message)
 
 
 def _listed(transition: Transition) -> str:

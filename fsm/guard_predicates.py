@@ -11,7 +11,10 @@ from fsm.guard_terms import GuardCode, GuardError, Operator, Scalar, Value, kind
 
 MAX_PATTERN = 256
 MAX_SUBJECT = 4096
+MAX_SEARCH = 1 << 22
 PATTERN_MEMORY_BYTES = 1 << 18
+
+_NUMBERS = (int, float)
 
 Predicate = Callable[[object], bool]
 
@@ -50,7 +53,7 @@ def predicate(field: str, operator: Operator, value: Value) -> Predicate:
 
 
 def _is_number(seen: object) -> TypeGuard[int | float]:
-    return isinstance(seen, int | float) and not isinstance(seen, bool)
+    return isinstance(seen, _NUMBERS) and seen is not True and seen is not False
 
 
 def _scalar(operator: Operator, value: Value) -> Scalar:
@@ -79,7 +82,7 @@ def _ordering(
     limit = value
 
     def ordered(seen: object) -> bool:
-        if isinstance(seen, int | float) and seen is not True and seen is not False:
+        if _is_number(seen):
             return compare(seen, limit)
         raise _type_error(field, operator, "a number", seen)
 
@@ -124,16 +127,18 @@ def _containment(field: str, wanted: Scalar) -> Predicate:
 def _matching(field: str, value: Value) -> Predicate:
     if not isinstance(value, str):
         raise invalid_value(printed(value), "'matches' takes a pattern")
-    search = _compiled(value).search
+    pattern = _compiled(value)
+    search = pattern.search
+    longest = max(MAX_SUBJECT, MAX_SEARCH // pattern.programsize)
 
     def matched(seen: object) -> bool:
         if not isinstance(seen, str):
             raise _type_error(field, Operator.MATCHES, "a string", seen)
-        if len(seen) > MAX_SUBJECT:
+        if len(seen) > longest:
             raise GuardError(
                 GuardCode.GUARD_EVALUATION_ERROR,
                 f"Field '{field}' is too long for 'matches'",
-                f"at most {MAX_SUBJECT} characters are searched",
+                f"at most {longest} characters are searched",
             )
         try:
             return search(seen.encode()) is not None

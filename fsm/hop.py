@@ -1,6 +1,7 @@
 """One hop from state to state: the counter, the data check, and the actions in their order."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -58,10 +59,11 @@ def hop(contract: Contract, draft: Draft, transition: Transition) -> None:
     validate = target.validate
     if lacking is not None and validate is None:
         raise DataError(lacking)
-    intents, logs, metrics, follow_ups = _marks(draft)
+    intents, logs = len(draft.intents), len(draft.logs)
+    metrics, follow_ups = len(draft.metrics), len(draft.follow_ups)
     try:
         if validate is not None:
-            _validated(draft, context, validate, lacking)
+            context = _validated(draft, context, validate, lacking)
         for actions in (source.exit, transition.actions, target.entry):
             for action in actions:
                 act(draft, context, action, transition.trigger, metrics)
@@ -76,10 +78,6 @@ def hop(contract: Contract, draft: Draft, transition: Transition) -> None:
     draft.transitions.append(transition)
 
 
-def _marks(draft: Draft) -> tuple[int, int, int, int]:
-    return len(draft.intents), len(draft.logs), len(draft.metrics), len(draft.follow_ups)
-
-
 def _report_options(contract: Contract, draft: Draft, transition: Transition) -> None:
     for name in unmet_options(contract, transition, draft.context):
         draft.unmet += (name,)
@@ -89,27 +87,26 @@ def _report_options(contract: Contract, draft: Draft, transition: Transition) ->
 def _counted(contract: Contract, context: dict[str, object], trigger: str) -> dict[str, object]:
     counter = contract.retry_counter
     if counter is None:
-        return dict(context)
+        return context
     if trigger in counter.reset_on:
         return {**context, counter.field: 0}
     if trigger in counter.increment_on:
         count = context.get(counter.field)
-        known = count if isinstance(count, int) and not isinstance(count, bool) else 0
-        return {**context, counter.field: min(max(known, 0) + 1, counter.max_value)}
-    return dict(context)
+        known = count if isinstance(count, int | float) and not isinstance(count, bool) else 0
+        return {**context, counter.field: int(min(max(known, 0) + 1, counter.max_value))}
+    return context
 
 
 def _validated(
     draft: Draft, context: dict[str, object], validate: Validate, lacking: Reason | None
-) -> None:
+) -> dict[str, object]:
     if lacking is None:
-        context["validation_result"] = PASSED
-        context.pop("validation_error", None)
         draft.follow_ups.append(validate.passed)
-    else:
-        context["validation_result"] = FAILED
-        context["validation_error"] = lacking.message
-        draft.follow_ups.append(validate.failed)
+        checked = {**context, "validation_result": PASSED}
+        checked.pop("validation_error", None)
+        return checked
+    draft.follow_ups.append(validate.failed)
+    return {**context, "validation_result": FAILED, "validation_error": lacking.message}
 
 
 def act(
@@ -140,7 +137,7 @@ def _log(action: WriteLog, context: Mapping[str, object]) -> Log:
 
 
 def _payload(action: EmitIntent, context: Mapping[str, object]) -> dict[str, object]:
-    payload = dict(action.constants)
+    payload = deepcopy(dict(action.constants)) if action.constants else {}
     for name, key in action.payload:
         value = context.get(key)
         if value is None:

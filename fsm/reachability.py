@@ -1,6 +1,7 @@
 """Where a machine can get to: states nobody reaches or leaves, and checkpoints in a ring."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from fsm.contract import CONTINUE, Contract, State, StateType
 from fsm.findings import Finding, FindingCode, Place
@@ -22,10 +23,10 @@ def successors(contract: Contract) -> Mapping[str, frozenset[str]]:
     }
 
 
-def reachable(start: str, edges: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Every state that can be reached from one, itself included."""
+def reachable(starts: Iterable[str], edges: Mapping[str, Set[str]]) -> frozenset[str]:
+    """Every state that can be reached from some of these, themselves included."""
     seen: set[str] = set()
-    waiting = [start]
+    waiting = list(starts)
     while waiting:
         state = waiting.pop()
         if state not in seen:
@@ -37,7 +38,7 @@ def reachable(start: str, edges: Mapping[str, frozenset[str]]) -> frozenset[str]
 def _unreachable(contract: Contract, edges: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
     if contract.state(contract.initial_state) is None:
         return
-    seen = reachable(contract.initial_state, edges)
+    seen = reachable((contract.initial_state,), edges)
     entered = {each.to_state for each in contract.transitions}
     left = {each.from_state for each in contract.transitions}
     for state in contract.states:
@@ -48,14 +49,18 @@ def _unreachable(contract: Contract, edges: Mapping[str, frozenset[str]]) -> Ite
 
 
 def _dead_ends(contract: Contract, edges: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
-    ends = {each.name for each in contract.states if each.is_terminal}
-    goals = ends | set(contract.success_states)
+    ends = {state.name for state in contract.states if state.is_terminal}
+    backwards: defaultdict[str, set[str]] = defaultdict(set)
+    for name, following in edges.items():
+        for each in following:
+            backwards[each].add(name)
+    hopeful = reachable(ends | set(contract.success_states), backwards)
     for state in contract.states:
         if state.is_terminal or state.name in contract.terminal_states:
             continue
         if not edges[state.name]:
             message = "it is not terminal, and nothing leads away from it"
-        elif reachable(state.name, edges).isdisjoint(goals):
+        elif state.name not in hopeful:
             message = "neither a success state nor a terminal one can be reached from it"
         else:
             continue
@@ -71,7 +76,7 @@ def _cycles(contract: Contract) -> Iterator[Finding]:
     }
     for state in contract.states:
         following = automatic.get(state.name, frozenset())
-        if any(state.name in reachable(each, automatic) for each in following):
+        if state.name in reachable(following, automatic):
             message = f"{CONTINUE} leads from here back to here"
             yield Finding(FindingCode.AUTOMATIC_CYCLE, _at(contract, state), message)
 

@@ -1,7 +1,6 @@
 """Why a trigger moves nothing, in a code and in words a person can act on."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from fsm.codes import ErrorCode
 from fsm.contract import Condition, Contract, Level, State, Transition
@@ -11,6 +10,7 @@ from fsm.results import Result
 from fsm.validation import satisfied
 
 _SHOWN = 200
+_NUMBERS = (bool, int, float)
 _LEVELS: Mapping[ErrorCode, Level] = {
     ErrorCode.RETRY_EXHAUSTED: Level.WARNING,
     ErrorCode.GUARD_FAILED: Level.DEBUG,
@@ -40,9 +40,10 @@ def blocked(
     """A transition exists and must not fire; what the machine would take instead is suggested."""
     suggestions = tuple(_open_triggers(contract, state, trigger, open_to))
     hint = f"; {' or '.join(suggestions)} is open" if suggestions else ""
-    told = replace(reason, suggestions=suggestions, message=f"{reason.message}{hint}")
+    message = f"{reason.message}{hint}"
+    told = Reason(reason.code, message, reason.condition, reason.guard, reason.seen, suggestions)
     level = Level.ERROR if reason.code is None else _LEVELS.get(reason.code, Level.ERROR)
-    log = Log(level, told.message)
+    log = Log(level, message)
     return Outcome(Result.GUARD_BLOCKED, state, context, (state,), logs=(log,), reason=told)
 
 
@@ -86,7 +87,7 @@ def unmet_options(
 
 def shown(value: object) -> object:
     """A value as a message may show it: short, and never the inside of a structure."""
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, _NUMBERS):
         return value
     if isinstance(value, str):
         return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
@@ -147,13 +148,13 @@ def _code(contract: Contract, condition: Condition, context: Mapping[str, object
 def _open_triggers(
     contract: Contract, state: str, trigger: str, context: Mapping[str, object]
 ) -> Iterable[str]:
-    for other in contract.triggers:
-        if other == trigger:
+    told = {trigger}
+    for each in contract.exits(state):
+        if each.trigger in told or each.is_wildcard:
             continue
-        for each in contract.candidates(state, other):
-            if not each.is_wildcard and unmet_condition(contract, each, context) is None:
-                yield other
-                break
+        if unmet_condition(contract, each, context) is None:
+            told.add(each.trigger)
+            yield each.trigger
 
 
 def _holds(condition: Condition, context: Mapping[str, object], strict: bool) -> bool:

@@ -36,6 +36,9 @@ def read_auto_retry(fields: Fields) -> AutoRetry | None:
         base_ms=fields.whole("base_ms", 1000, least=1),
         max_ms=fields.whole("max_ms", 60_000, least=1),
     )
+    if retry.base_ms > retry.max_ms:
+        message = f"'base_ms' is {retry.base_ms}, above 'max_ms' {retry.max_ms}"
+        fields.note(FindingCode.INVALID_VALUE, fields.line_of("base_ms"), message)
     fields.finish()
     return retry if usable else None
 

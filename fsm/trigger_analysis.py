@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fsm.contract import CONTINUE, FATAL_ERROR, Contract, Source, StateType
+from fsm.contract import CONTINUE, FATAL_ERROR, Contract, RetryCounter, Source, StateType, Validate
 from fsm.findings import Finding, FindingCode, Place
 
 
@@ -10,6 +10,7 @@ def trigger_findings(contract: Contract) -> Iterator[Finding]:
     """Everything the names of triggers tell."""
     yield from _timeouts(contract)
     yield from _validations(contract)
+    yield from _misplaced_validations(contract)
     yield from _names(contract)
     yield from _automatic_retries(contract)
     yield from _retry_rules(contract)
@@ -34,6 +35,19 @@ def _validations(contract: Contract) -> Iterator[Finding]:
                 place = Place(contract.source, state.line, state.name)
                 message = f"{state.validate.name} pulls {trigger}, which it does not accept"
                 yield Finding(FindingCode.UNKNOWN_TRIGGER, place, message)
+
+
+def _misplaced_validations(contract: Contract) -> Iterator[Finding]:
+    """A state checks its data once, on entry; anywhere else the action would do nothing."""
+    owners = [(each.name, each.line, (each.entry, each.exit)) for each in contract.states]
+    owners += [(each.name, each.line, ((), each.actions)) for each in contract.transitions]
+    for name, line, (entry, elsewhere) in owners:
+        checks = [action for action in entry if isinstance(action, Validate)][1:]
+        checks += [action for action in elsewhere if isinstance(action, Validate)]
+        for action in checks:
+            place = Place(contract.source, action.line or line, name)
+            message = f"{action.name} validates, which only one of a state's entry_actions does"
+            yield Finding(FindingCode.INVALID_VALUE, place, message)
 
 
 def _names(contract: Contract) -> Iterator[Finding]:
@@ -65,6 +79,7 @@ def _retry_rules(contract: Contract) -> Iterator[Finding]:
     counter = contract.retry_counter
     if counter is None:
         return
+    yield from _first_count(contract, counter)
     lines = dict(contract.lines)
     for rule, triggers in (
         ("increment_on", counter.increment_on),
@@ -75,6 +90,14 @@ def _retry_rules(contract: Contract) -> Iterator[Finding]:
                 place = Place(contract.source, lines.get(f"retry_counter.{rule}", 1))
                 message = f"{rule} names {trigger!r}, which no transition takes"
                 yield Finding(FindingCode.UNUSED_RETRY_RULE, place, message)
+
+
+def _first_count(contract: Contract, counter: RetryCounter) -> Iterator[Finding]:
+    count = contract.new_context()[counter.field]
+    if type(count) is not int or not 0 <= count <= counter.max_value:
+        place = Place(contract.source, dict(contract.lines).get("initial_context", 1))
+        message = f"{counter.field!r} starts as {count!r}, it takes 0 to {counter.max_value}"
+        yield Finding(FindingCode.INVALID_VALUE, place, message)
 
 
 def _never_emitted(contract: Contract) -> Iterator[Finding]:

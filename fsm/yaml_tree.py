@@ -15,6 +15,7 @@ MAX_DEPTH = 24
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS: Mapping[str, bool] = {
     "true": True,
@@ -45,15 +46,17 @@ class Scalar:
     text: str
     line: int
     weight: int = 1
+    depth: int = 0
 
 
 @dataclass(slots=True)
 class Sequence:
-    """A list of nodes."""
+    """A list of nodes; like a mapping it knows how much it holds and how deep, aliases unfolded."""
 
     line: int
     items: list["Node"] = field(default_factory=list)
     weight: int = 1
+    depth: int = 1
 
 
 @dataclass(slots=True)
@@ -63,6 +66,7 @@ class Mapped:
     line: int
     entries: list[tuple["Node", "Node"]] = field(default_factory=list)
     weight: int = 1
+    depth: int = 1
 
 
 Node = Scalar | Sequence | Mapped
@@ -119,7 +123,8 @@ def _build(events: Iterator[yaml.Event]) -> Node:
             case yaml.AliasEvent():
                 done = anchors.get(event.anchor or "")
                 if done is None:
-                    raise TreeError(FindingCode.ALIAS_BOMB, line, f"*{event.anchor} has no anchor")
+                    message = f"*{event.anchor} has no finished anchor above it"
+                    raise TreeError(FindingCode.NOT_YAML, line, message)
             case yaml.ScalarEvent():
                 done = _scalar(event, line)
                 _anchor(anchors, event.anchor, done)
@@ -130,7 +135,7 @@ def _build(events: Iterator[yaml.Event]) -> Node:
                 )
                 stack.append(_Open(opened, event.anchor))
                 if len(stack) > MAX_DEPTH:
-                    raise TreeError(FindingCode.TOO_LARGE, line, f"nested over {MAX_DEPTH} deep")
+                    raise _too_deep(line)
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                 closed = stack.pop()
                 done = closed.node
@@ -152,6 +157,9 @@ def _attach(parent: _Open, child: Node, line: int) -> None:
     parent.node.weight += child.weight
     if parent.node.weight > MAX_NODES:
         raise TreeError(FindingCode.ALIAS_BOMB, line, f"unfolds to more than {MAX_NODES} nodes")
+    parent.node.depth = max(parent.node.depth, child.depth + 1)
+    if parent.node.depth > MAX_DEPTH:
+        raise _too_deep(line)
     if isinstance(parent.node, Sequence):
         parent.node.items.append(child)
     elif parent.key is None:
@@ -161,6 +169,10 @@ def _attach(parent: _Open, child: Node, line: int) -> None:
         parent.key = None
 
 
+def _too_deep(line: int) -> TreeError:
+    return TreeError(FindingCode.TOO_LARGE, line, f"nested over {MAX_DEPTH} deep")
+
+
 def _anchor(anchors: dict[str, Node], name: str | None, node: Node) -> None:
     if name is not None:
         anchors[name] = node
@@ -168,8 +180,10 @@ def _anchor(anchors: dict[str, Node], name: str | None, node: Node) -> None:
 
 def _scalar(event: yaml.ScalarEvent, line: int) -> Scalar:
     text = str(event.value)
-    if (event.tag == "!" and not event.implicit[0]) or event.tag is not None:
-        _refuse_tag(event.tag, line)
+    _refuse_tag(event.tag, line)
+    if control := _CONTROL.search(text):
+        message = f"the control character {control.group()!r} is no text"
+        raise TreeError(FindingCode.INVALID_VALUE, line, message)
     is_plain = event.style in (None, "")
     return Scalar(_meaning(text) if is_plain else text, text, line)
 

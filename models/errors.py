@@ -2,10 +2,15 @@
 
     RollcallError
     ├── ConfigurationError        what the operator wrote cannot work
-    │   └── SettingError          one setting: the variable, what it got, what it takes
+    │   ├── SettingError          one setting: the variable, what it got, what it takes
+    │   ├── ContractError         a contract is refused, with every finding (fsm.findings)
+    │   └── UnknownMachineError   neither a machine nor a file (rollcall.contracts)
     ├── MessageError              an envelope, a message type or a handler's output is not allowed
-    ├── StaleWriteError           a row moved since it was read: the writer tries again
     │   └── ShapeError            a handler was given or returned what its role may not have
+    ├── StaleWriteError           a row moved since it was read: the writer tries again
+    ├── GuardError                a guard cannot be loaded or answered (fsm.guard_terms)
+    ├── RuleError                 a validation rule cannot be read (fsm.validation)
+    ├── InvalidActionTransitionError   a status that cannot follow another (fsm.actions)
     ├── InfraUnavailableError     a server we depend on does not answer, or an open circuit says so
     ├── AccessRefusedError        a server answers and refuses our credentials
     ├── SchemaError               the database and the code do not fit
@@ -16,8 +21,9 @@
         ├── ServerMissingError    a server's binary is nowhere to be found
         └── AlreadyRunningError   another supervisor holds the folder
 
-Each carries a `remedy`: what a person does about it. The command line prints `message` and
-`remedy` on one line and exits with `exit_code`.
+An error that only one module raises lives there, and its module is named here. Each carries a
+`remedy`: what a person does about it. The command line prints `message` and `remedy` on one line
+and exits with `exit_code`.
 """
 
 from typing import ClassVar

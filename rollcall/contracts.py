@@ -147,7 +147,8 @@ def _line(finding: Finding) -> str:
     """`file:line code place message`, on one line whatever the file contains."""
     place = finding.place
     words = f"{place.file}:{place.line} {finding.code} {place.name or '-'} {finding.message}"
-    return " ".join(words.split())
+    line = " ".join(words.split())
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def _plain(finding: Finding) -> dict[str, object]:

@@ -256,6 +256,15 @@ def test_every_retry_counts_within_its_transition(
 
 
 @pytest.mark.parametrize(
+    ("count", "counted"), [(0.0, 1), (1.0, 2), (2.0, 3), (2.5, 3), (-7, 1), (-0.5, 1)]
+)
+def test_a_count_of_any_number_counts_on_and_stays_whole(count: float, counted: int) -> None:
+    outcome = delta(REGISTRATION, "failed", "RETRY", {**NODE, "retry_count": count})
+    assert outcome.context["retry_count"] == counted
+    assert type(outcome.context["retry_count"]) is int
+
+
+@pytest.mark.parametrize(
     ("state", "trigger", "extra"),
     [
         ("validating", "VALIDATION_PASSED", {"validation_result": "passed"}),

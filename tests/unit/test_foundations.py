@@ -1,6 +1,6 @@
 """Small pure things everything stands on: topics, the error tree, ticks and the beat schedule."""
 
-import inspect
+import ast
 import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -18,6 +18,7 @@ from tasks.settings import Settings
 from tasks.stall import Stall
 from tasks.ticks import TickSource
 from tasks.wiring import celery_app
+from tests.conftest import REPOSITORY
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SETTINGS = Settings.from_environment({"ROLLCALL_BROKER_URL": "redis://127.0.0.1:1/0"})
@@ -35,11 +36,41 @@ def test_a_domain_outside_the_taxonomy_is_refused(domain: str) -> None:
         topic(domain, Category.EVENTS)
 
 
+def drawn_tree(drawing: str) -> dict[str, tuple[str, str]]:
+    """Each error of a drawing with its parent and the module named beside it."""
+    tree: dict[str, tuple[str, str]] = {}
+    above: list[str] = []
+    for line in drawing.splitlines():
+        found = re.match(r"    ([│├└─ ]*)(\w+Error)\b(.*)", line)
+        if found is None:
+            continue
+        depth = len(found[1]) // 4
+        above[depth:] = [found[2]]
+        module = re.search(r"\(((?:fsm|tasks|rollcall|models)\.[\w.]+)\)$", found[3])
+        tree[found[2]] = (above[depth - 1] if depth else "", module[1] if module else "")
+    return tree
+
+
+def defined_tree() -> dict[str, tuple[str, str]]:
+    """The same from the sources: every class that descends from RollcallError, in any package."""
+    bases: dict[str, tuple[str, str]] = {}
+    for package in ("models", "fsm", "tasks", "rollcall"):
+        for path in sorted((REPOSITORY / package).rglob("*.py")):
+            module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef) and node.bases:
+                    parent = ast.unparse(node.bases[0]).rpartition(".")[2]
+                    bases[node.name] = (parent, "" if module == "models.errors" else module)
+    tree = {"RollcallError": ("", "")}
+    while found := {
+        name: told for name, told in bases.items() if told[0] in tree and name not in tree
+    }:
+        tree |= found
+    return tree
+
+
 def test_the_error_tree_is_drawn_as_it_is() -> None:
-    drawn = set(re.findall(r"^\s*[│├└─ ]*(\w+Error)\b", errors.__doc__ or "", re.MULTILINE))
-    defined = {name for name, kind in inspect.getmembers(errors, inspect.isclass)}
-    assert drawn == defined
-    assert all(issubclass(getattr(errors, name), errors.RollcallError) for name in defined)
+    assert drawn_tree(errors.__doc__ or "") == defined_tree()
 
 
 def test_ticks_of_one_instance_are_numbered_upwards_and_in_utc() -> None:

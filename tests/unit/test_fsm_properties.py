@@ -40,7 +40,8 @@ FIELDS = (
     "urn",
     "conflicting_urn",
 )
-scalars = st.none() | st.booleans() | st.integers(-5, 9) | st.floats(allow_nan=False) | st.text()
+finite = st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.none() | st.booleans() | st.integers(-5, 9) | finite | st.text()
 values = st.recursive(
     scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5
 )

@@ -140,3 +140,12 @@ def test_five_submits_step_once() -> None:
 
 def test_every_state_of_the_contract_has_a_name() -> None:
     assert {state.name for state in load_machine("manifest").states} == set(ManifestState)
+
+
+def test_notes_and_reasons_may_be_as_long_as_people_write_them() -> None:
+    long_notes = "\n" * 10_000 + "fine. " * 10_000
+    approval = ManifestRequest(APPROVE, reviewer="ada", notes=long_notes)
+    assert decide(REVIEWED, approval).result is Result.OK
+    assert decide(REVIEWED, ManifestRequest(REJECT, reason=long_notes)).result is Result.OK
+    blank = ManifestRequest(APPROVE, reviewer="ada", notes=" \n" * 10_000)
+    assert decide(REVIEWED, blank).unmet == ("notes",)
