@@ -17,12 +17,12 @@ from models.output import (
     HandlerOutput,
     IntentRequest,
     OrchestratorContext,
-    Projection,
     ReducerContext,
     Role,
     check_context,
     check_output,
 )
+from models.projection import Projection
 from models.registry import HandlerSpec, parse_message_type
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -43,7 +43,18 @@ def envelope(message_type: str = "registration.events.NodeBecameActive") -> Enve
 
 EVENT = envelope()
 INTENT = IntentRequest(SOME_ID, "consul.register", {"service_id": "s"})
-PROJECTION = Projection("registration", "node-1", "registered", 7, {"retry_count": 0})
+PROJECTION = Projection(
+    machine="registration",
+    entity_id="node-1",
+    state="registered",
+    context={"retry_count": 0},
+    deadlines={},
+    sequence=7,
+    last_event_id=UUID(int=7),
+    last_trigger="CONSUL_SUCCEEDED",
+    correlation_id=UUID(int=1),
+    contract_hash="0" * 64,
+)
 METRIC = Metric("registration_started")
 LOG = Log(Level.INFO, "started")
 
