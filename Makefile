@@ -21,11 +21,12 @@ setup: $(READY) ## virtual environment, locked dependencies, Consul
 demo: $(READY) ## start everything, watch RuntimeTicks travel, ask Flower, stop
 	@$(BIN)/rollcall demo
 
-check: $(READY) ## ruff, formatting, mypy --strict, import layers
+check: $(READY) ## ruff, formatting, mypy --strict, import layers, handler shapes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m rollcall.shapes
 
 test: check ## the checks, then every test on real servers
 	$(BIN)/pytest

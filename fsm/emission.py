@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid5
 
-from models.output import OrchestratorContext
-
 from models.envelope import Envelope
+from models.output import OrchestratorContext
 
 
 def caused(

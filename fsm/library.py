@@ -25,6 +25,11 @@ def load_machine(machine: Machine | str) -> Contract:
         return load_contract(Path(path))
 
 
+def machine_document(machine: Machine | str) -> str:
+    """The YAML text of a machine, to be kept beside what it was applied to."""
+    return (resources.files("fsm") / "machines" / f"{Machine(machine)}.yaml").read_text()
+
+
 def load_library() -> dict[Machine, Contract]:
     """Every machine in the box."""
     return {machine: load_machine(machine) for machine in Machine}

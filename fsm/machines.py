@@ -1,4 +1,4 @@
-"""The machines a runtime knows: each with its domain, and every version an entity may still need."""
+"""The machines a runtime knows: each in its domain, with every version entities still need."""
 
 import zlib
 from collections.abc import Iterable, Mapping

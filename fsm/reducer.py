@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from models.output import HandlerOutput, IntentRequest
-
 from fsm.contract import Contract
 from fsm.delta import delta
 from fsm.outcome import Outcome
+from models.envelope import Envelope
+from models.messages.runtime import TriggerPulled
+from models.output import HandlerOutput, IntentRequest, ReducerContext
 from models.projection import Deadline, Projection
 
 
@@ -91,3 +92,25 @@ def unborn(contract: Contract, entity_id: str, correlation_id: UUID) -> Projecti
         correlation_id=correlation_id,
         contract_hash=contract.content_hash,
     )
+
+
+class MachineReducer:
+    """A machine's reducer as a handler of messages."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+
+    def __call__(self, message: Envelope, context: ReducerContext) -> HandlerOutput:
+        """Fold an event; the only time it knows is when the event was emitted."""
+        contract = self._contract
+        trigger, data = contract.trigger_of(message.message_type), dict(message.payload)
+        if trigger is None and message.payload.get("machine") == contract.name:
+            pulled = TriggerPulled.model_validate(message.payload)
+            trigger, data = pulled.trigger, pulled.data
+        if trigger is None:
+            return HandlerOutput()
+        before = context.projections.get(contract.name)
+        if before is None:
+            before = unborn(contract, message.entity_id, message.correlation_id)
+        when = message.emitted_at
+        return fold(contract, before, message.message_id, trigger, data, when).output()

@@ -11,16 +11,15 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from models.output import HandlerOutput, OrchestratorContext, Role, check_output
-from models.registry import MessageRegistry
-
 from fsm.machines import Machines, Pull, domain_of
 from fsm.outcome import FollowUp
 from fsm.reducer import Folded, fold, unborn
 from models.envelope import Envelope
 from models.errors import MessageError
 from models.messages.runtime import TriggerPulled
+from models.output import HandlerOutput, OrchestratorContext, Role, check_output
 from models.projection import Projection
+from models.registry import MessageRegistry
 from models.topics import Category
 
 MOST_EVENTS = 64
@@ -83,7 +82,7 @@ def step(
 def _reduce(
     machines: Machines, made: Step, event: Envelope, workflow: UUID, now: datetime
 ) -> list[Envelope]:
-    """Fold an event into every machine it pulls a trigger of; give what those pull by themselves."""
+    """Fold an event into every machine it concerns; give what those machines pull next."""
     if f".{Category.EVENTS.value}." not in event.message_type:
         return []
     follow_ups: list[Envelope] = []

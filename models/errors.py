@@ -6,6 +6,7 @@
     │   ├── ContractError         a contract is refused, with every finding (fsm.findings)
     │   └── UnknownMachineError   neither a machine nor a file (rollcall.contracts)
     ├── MessageError              an envelope, a message type or a handler's output is not allowed
+    │   └── ShapeError            a handler was given or returned what its role may not have
     ├── StaleWriteError           a row moved since it was read: the writer tries again
     ├── GuardError                a guard cannot be loaded or answered (fsm.guard_terms)
     ├── RuleError                 a validation rule cannot be read (fsm.validation)
@@ -64,6 +65,10 @@ class MessageError(RollcallError):
 
 class StaleWriteError(RollcallError):
     """A row moved since it was read: the writer tries again."""
+
+
+class ShapeError(MessageError):
+    """A handler was given or returned what its role may not have."""
 
 
 class InfraUnavailableError(RollcallError):

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from models.output import HandlerOutput, OrchestratorContext, Role
-from models.registry import HandlerSpec, MessageType
-
 from fsm.contract import Contract
 from fsm.emission import caused
 from fsm.machines import Machines, domain_of
 from models.envelope import Envelope
 from models.messages.runtime import DeadlinePassed, PullTrigger, TriggerPulled
+from models.output import HandlerOutput, OrchestratorContext, Role
+from models.registry import HandlerSpec, MessageType
 from models.topics import Category
 
 

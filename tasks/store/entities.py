@@ -83,10 +83,11 @@ class Change(NamedTuple):
     partition: int
     base: int
     projection: Projection
+    digest: bytes
 
 
 def lock(session: Session, entity_ids: Iterable[str]) -> tuple[Stored, set[str]]:
-    """Lock all machines of these entities together; those another holds are named, not waited for."""
+    """Lock all machines of these entities; those another holds are named, not waited for."""
     found: dict[str, dict[str, Projection]] = {}
     held: set[str] = set()
     for entity_id, machine, *row in session.execute(_LOCK, {"entity_ids": sorted(entity_ids)}):
@@ -136,7 +137,7 @@ def _values(changes: Sequence[Change], now: datetime) -> dict[str, Any]:
         "triggers": [each.last_trigger for each in projections],
         "correlation_ids": [str(each.correlation_id) for each in projections],
         "contract_hashes": [each.contract_hash for each in projections],
-        "digests": [f"\\x{each.digest().hex()}" for each in projections],
+        "digests": [f"\\x{change.digest.hex()}" for change in changes],
         "bases": [change.base for change in changes],
     }
 

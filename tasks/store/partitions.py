@@ -1,6 +1,7 @@
 """Partitions: how many there are, who writes one now, and who died while writing."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
@@ -16,7 +17,7 @@ _PREPARE = text(
     """
 )
 # Held to the end of the transaction: a frozen process loses it with its connection.
-_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext(:domain), :partition)")
+_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext(:domain), :partition), clock_timestamp()")
 # A mark whose database session is gone was left by a process that died in the middle of a batch.
 _MARK = text(
     """
@@ -51,9 +52,12 @@ def prepare(session: Session, domains: Sequence[str]) -> None:
     session.execute(_PREPARE, {"domains": [*domains]})
 
 
-def lock(session: Session, domain: str, partition: int) -> bool:
-    """Become the partition's one writer until the transaction ends, unless somebody is."""
-    return bool(session.execute(_LOCK, {"domain": domain, "partition": partition}).scalar_one())
+def lock(session: Session, domain: str, partition: int) -> datetime | None:
+    """Become the partition's one writer until the transaction ends, unless somebody is. The time
+    it is by the database's clock is the `now` of all that follows."""
+    values = {"domain": domain, "partition": partition}
+    locked, now = session.execute(_LOCK, values).one()
+    return now if locked else None
 
 
 def mark(session: Session, domain: str, partition: int) -> bool:

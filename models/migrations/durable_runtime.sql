@@ -1,20 +1,5 @@
-"""The durable runtime: inbox, entities, the append-only event log, intents and dead letters."""
+-- The durable runtime's tables: what the next revision creates. No revision runs this file yet.
 
-from alembic import op
-
-revision = "0002"
-down_revision = "0001"
-branch_labels = None
-depends_on = None
-
-# Rows of these tables live for moments: vacuum by a count of dead rows, not by a share of them.
-_HOT = (
-    "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,"
-    " autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,"
-    " autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000"
-)
-
-_UP = """
 CREATE TABLE runtime_layout (
     singleton boolean CONSTRAINT runtime_layout_pkey PRIMARY KEY
         CONSTRAINT runtime_layout_singleton_check CHECK (singleton),
@@ -52,7 +37,9 @@ CREATE TABLE inbox (
     payload json NOT NULL,
     attempts smallint NOT NULL DEFAULT 0,
     CONSTRAINT inbox_pkey PRIMARY KEY (domain, partition, position)
-) WITH (%(hot)s);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000);
 
 CREATE TABLE processed (
     message_id uuid CONSTRAINT processed_pkey PRIMARY KEY,
@@ -140,8 +127,8 @@ BEGIN
         start := (date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => month));
         PERFORM event_log_add_partition(
             'event_log_' || to_char(start, 'YYYYMM'),
-            format('FOR VALUES FROM (%L) TO (%L)',
-                start::text || ' 00:00+00', (start + interval '1 month')::date::text || ' 00:00+00'));
+            format('FOR VALUES FROM (%L) TO (%L)', start || ' 00:00+00',
+                   (start + interval '1 month')::date || ' 00:00+00'));
     END LOOP;
 END $$;
 SELECT event_log_add_months(2);
@@ -162,7 +149,9 @@ CREATE TABLE intents (
     attempt integer NOT NULL DEFAULT 0,
     leased_until timestamptz,
     not_after timestamptz
-) WITH (%(hot)s);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000);
 CREATE INDEX intents_due_idx ON intents (service, due_at);
 
 CREATE TABLE dead_letters (
@@ -193,20 +182,10 @@ CREATE TABLE snapshots (
     taken_at timestamptz NOT NULL,
     CONSTRAINT snapshots_pkey PRIMARY KEY (entity_id, machine)
 );
-"""
 
-_DOWN = """
-DROP TABLE snapshots, dead_letters, intents, event_log, state_counts, entities, processed, inbox,
-    contracts, partitions, runtime_layout;
-DROP FUNCTION event_log_add_months(integer);
-DROP FUNCTION event_log_add_partition(text, text);
-DROP FUNCTION event_log_is_append_only();
-"""
-
-
-def upgrade() -> None:
-    op.execute(_UP.replace("%(hot)s", _HOT))
-
-
-def downgrade() -> None:
-    op.execute(_DOWN)
+-- And back:
+-- DROP TABLE snapshots, dead_letters, intents, event_log, state_counts, entities, processed, inbox,
+--     contracts, partitions, runtime_layout;
+-- DROP FUNCTION event_log_add_months(integer);
+-- DROP FUNCTION event_log_add_partition(text, text);
+-- DROP FUNCTION event_log_is_append_only();

@@ -1,0 +1,56 @@
+"""Every message and handler of a set of machines, registered and checked before anything runs."""
+
+from collections import defaultdict
+
+from fsm.contract import Contract
+from fsm.machines import Machines, domain_of
+from fsm.orchestrators.machines import MachineOrchestrator
+from fsm.reducer import MachineReducer
+from models.messages.runtime import TriggerPulled
+from models.output import Role
+from models.registry import (
+    HandlerSpec,
+    MessageRegistry,
+    MessageSpec,
+    MessageType,
+    machine_message_specs,
+    parse_message_type,
+)
+from models.topics import Category
+
+
+def catalogue(machines: Machines) -> MessageRegistry:
+    """The registry of these machines; what is wrong with it is told all at once."""
+    specs = [spec for domain in machines.domains for spec in machine_message_specs(domain)]
+    specs += _domain_events(machines)
+    handlers = [MachineOrchestrator(domain, machines).spec() for domain in machines.domains]
+    handlers += [_reducer(contract) for contract in machines]
+    return MessageRegistry(specs, handlers)
+
+
+def _domain_events(machines: Machines) -> list[MessageSpec]:
+    """The events that contracts name. One comes from outside only if every machine that folds it
+    lets an outsider pull its trigger."""
+    folded: defaultdict[str, list[tuple[Contract, str]]] = defaultdict(list)
+    for contract in machines:
+        for message_type, trigger in contract.messages:
+            folded[message_type].append((contract, trigger))
+    return [
+        MessageSpec(
+            parse_message_type(message_type),
+            external=all(contract.accepts_from_outside(trigger) for contract, trigger in pulls),
+        )
+        for message_type, pulls in folded.items()
+    ]
+
+
+def _reducer(contract: Contract) -> HandlerSpec:
+    domain = domain_of(contract.name)
+    named = tuple(parse_message_type(message_type) for message_type, _ in contract.messages)
+    return HandlerSpec(
+        name=contract.name,
+        role=Role.REDUCER,
+        domain=domain,
+        consumes=(*named, MessageType(domain, Category.EVENTS, TriggerPulled.name)),
+        run=MachineReducer(contract),
+    )

@@ -1,0 +1,32 @@
+"""What a committed batch says: its log lines and counts, once, after the commit."""
+
+import logging
+
+import structlog
+
+from tasks.batch import Batch
+from tasks.logs import correlated, logger
+
+
+def report(batch: Batch) -> None:
+    """Log what handlers asked for, each line under its message's workflow."""
+    lines = logger("machines")
+    for message, made in batch.steps:
+        asked = [line for output in made.outputs for line in output.logs]
+        if not asked:
+            continue
+        with correlated(str(message.correlation_id), entity_id=message.entity_id):
+            for line in asked:
+                level = logging.getLevelNamesMapping()[str(line.level)]
+                lines.log(level, line.message, **{f"f_{k}": v for k, v in line.fields})
+    for letter in batch.dead:
+        with structlog.contextvars.bound_contextvars(
+            correlation_id=str(letter.envelope.correlation_id)
+        ):
+            logger("runtime").error(
+                "message put to dead letters",
+                entity_id=letter.envelope.entity_id,
+                message_type=letter.envelope.message_type,
+                reason=letter.reason,
+                error=letter.error,
+            )
