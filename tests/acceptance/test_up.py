@@ -17,6 +17,7 @@ import pytest
 
 from rollcall.devstack import throwaway_home
 from rollcall.home import Home
+from rollcall.ports import free_ports
 from rollcall.supervisor import stop_stack
 from tests.conftest import REPOSITORY, Rollcall, clean_environment
 from tests.polling import eventually
@@ -37,6 +38,7 @@ def environ(home: Home, consul: Path) -> dict[str, str]:
         "ROLLCALL_HOME": str(home.path),
         "ROLLCALL_CONSUL_BIN": str(consul),
         "ROLLCALL_WORKERS": "1",
+        "ROLLCALL_FLOWER_PORT": str(free_ports(1)[0]),
         "ONEX_RUNTIME_TICK_INTERVAL_MS": "200",
     }
 
