@@ -1,7 +1,7 @@
 """The machines a runtime knows: each in its domain, with every version entities still need."""
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -32,17 +32,19 @@ class Pull(NamedTuple):
 class Machines:
     """Contracts by name, and by the hash an entity was last folded with."""
 
-    def __init__(self, current: Iterable[Contract], former: Iterable[Contract] = ()) -> None:
+    def __init__(
+        self, current: Iterable[Contract], former: Mapping[str, Contract] = MappingProxyType({})
+    ) -> None:
         self._by_name = {contract.name: contract for contract in current}
-        everything = (*former, *self._by_name.values())
-        self._by_hash = {contract.content_hash: contract for contract in everything}
+        newest = {contract.content_hash: contract for contract in self._by_name.values()}
+        self._by_hash = {**former, **newest}
         self._of_type: dict[str, tuple[tuple[Contract, str], ...]] = {}
         for contract in self._by_name.values():
             for message_type, trigger in contract.messages:
                 pulls = (*self._of_type.get(message_type, ()), (contract, trigger))
                 self._of_type[message_type] = pulls
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Contract]:
         return iter(self._by_name.values())
 
     def named(self, machine: str) -> Contract | None:

@@ -1,7 +1,7 @@
 """The topic taxonomy `onex.<domain>.<category>`: the only place where a topic's name is made."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -100,12 +100,18 @@ def manifest(domain: str) -> tuple[ManifestEntry, ...]:
     return (*carried, ManifestEntry(snapshot_topic(domain), None, SNAPSHOT_POLICY))
 
 
-def all_topics() -> tuple[str, ...]:
-    """Every topic of Rollcall's own domains that carries messages, in a stable order."""
-    return tuple(topic(domain, category) for domain in Domain for category in Category)
+def all_topics(domains: Iterable[str] = ()) -> tuple[str, ...]:
+    """Every topic that carries messages, of Rollcall's own domains and of others beside them."""
+    every = dict.fromkeys((*map(str, Domain), *domains))
+    return tuple(topic(domain, category) for domain in every for category in Category)
+
+
+def is_domain(name: str) -> bool:
+    """Whether a topic can carry the name."""
+    return _DOMAIN.match(name) is not None
 
 
 def _named(domain: str, last: str) -> str:
-    if not _DOMAIN.match(domain):
+    if not is_domain(domain):
         raise ValueError(f"domain {domain!r} must match {_DOMAIN.pattern}")
     return f"{PREFIX}.{domain}.{last}"

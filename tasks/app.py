@@ -1,6 +1,7 @@
 """The Celery app: its queues, its explicit task list, and its immunities."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +9,7 @@ from celery import Celery, Task
 from kombu import Exchange, Queue
 
 from models.messages.runtime import RuntimeTick
-from models.topics import all_topics
+from models.topics import Category, all_topics, topic
 from tasks.logs import correlated
 from tasks.settings import Settings
 from tasks.ticks import TickResult, run_tick
@@ -18,6 +19,8 @@ from tasks.worker_process import WorkerProcess
 # message out again while its task may still run.
 TASK_SECONDS = 60
 VISIBILITY_SECONDS = 5 * TASK_SECONDS
+
+DRAIN = "runtime.DrainPartition"
 
 
 class CorrelatedTask(Task[Any, Any]):
@@ -33,10 +36,10 @@ class CorrelatedTask(Task[Any, Any]):
             return self.run(*args, **kwargs)
 
 
-def create_app(settings: Settings, process: WorkerProcess) -> Celery:
+def create_app(settings: Settings, process: WorkerProcess, domains: Iterable[str]) -> Celery:
     """The app, built by the composition root; nothing is connected yet."""
     app: Celery = Celery("rollcall", set_as_current=False, task_cls=CorrelatedTask)
-    app.conf.update(_configuration(settings))
+    app.conf.update(_configuration(settings, all_topics(domains)))
     for name, run in _tasks(settings, process).items():
         # A shared task would be put into every app of this process, with this app's connections.
         app.task(name=name, shared=False)(run)
@@ -48,12 +51,23 @@ def _tasks(settings: Settings, process: WorkerProcess) -> dict[str, Callable[...
     interval = timedelta(milliseconds=settings.tick_interval_ms)
 
     def runtime_tick(tick: dict[str, Any]) -> TickResult:
-        return run_tick(process.engine, RuntimeTick.model_validate(tick), interval)
+        return run_tick(
+            process.engine, RuntimeTick.model_validate(tick), interval, process.doorbell.ring
+        )
 
-    return {RuntimeTick.message_type: runtime_tick}
+    def drain_partition(domain: str, partition: int) -> dict[str, Any]:
+        return asdict(process.runtime.drain(domain, partition))
+
+    return {RuntimeTick.message_type: runtime_tick, DRAIN: drain_partition}
 
 
-def _configuration(settings: Settings) -> dict[str, Any]:
+def send_drain(app: Celery, domain: str, partition: int) -> None:
+    """Ring: the message says where to look, and nothing else."""
+    queue = topic(domain, Category.EVENTS)
+    app.send_task(DRAIN, args=(domain, partition), queue=queue, ignore_result=True)
+
+
+def _configuration(settings: Settings, topics: Sequence[str]) -> dict[str, Any]:
     assert settings.broker_url is not None, "the composition root resolves the servers"  # noqa: S101
     return {
         "broker_url": settings.broker_url.reveal(),
@@ -79,9 +93,9 @@ def _configuration(settings: Settings) -> dict[str, Any]:
         # A doorbell that cannot be rung is rung by the next tick; nobody waits for it.
         "task_publish_retry": True,
         "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0, "interval_max": 0.2},
-        "task_queues": [Queue(name, Exchange(name), routing_key=name) for name in all_topics()],
+        "task_queues": [Queue(name, Exchange(name), routing_key=name) for name in topics],
         "task_create_missing_queues": False,
-        "task_default_queue": all_topics()[0],
+        "task_default_queue": topics[0],
         "worker_prefetch_multiplier": 1,
         "worker_soft_shutdown_timeout": 10.0,
         "worker_cancel_long_running_tasks_on_connection_loss": False,

@@ -4,22 +4,26 @@ submit → inbox row → doorbell → drain:
 lock the partition → take in order → drop duplicates → lock the entities → fold → write → commit
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from time import monotonic
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from fsm.machines import Machines, partition_of
 from models.envelope import Envelope
-from models.errors import MessageError, StaleWriteError
+from models.errors import StaleWriteError
 from models.registry import MessageRegistry
+from tasks.admission import admit, causes_elsewhere, refuse_broken_chains, refuse_strange_times
 from tasks.batch import Batch, Rules, fold_batch
 from tasks.doorbell import Doorbell, Room
+from tasks.pace import Pace
+from tasks.poison import bury_first, count_attempt
 from tasks.redaction import Redactor
 from tasks.store import (
     counts,
@@ -33,8 +37,7 @@ from tasks.store import (
 )
 from tasks.telemetry import report
 
-_FUTURE = timedelta(minutes=5)
-_PAST = timedelta(days=30)
+REFUSED_BY_THE_DATABASE = (DataError, ProgrammingError, IntegrityError)
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,15 @@ class Limits:
     batch: int = 500
     seconds: float = 1.0
     attempts: int = 3
-    submit: int = 10_000
 
 
 class DrainOutcome(StrEnum):
     """How a drain ended."""
 
-    BUSY = "busy"  # somebody else writes the partition, and will look again
+    BUSY = "busy"  # somebody else writes the partition or its entities, and will look again
     EMPTY = "empty"
     DRAINED = "drained"
-    MORE = "more"  # the time was up; the bell was rung again
+    MORE = "more"  # something waits still; the bell was rung again
 
 
 @dataclass
@@ -66,6 +68,11 @@ class Drained:
     applied: int = 0
     duplicates: int = 0
     dead: int = 0
+
+    def add(self, batch: Batch) -> None:
+        self.applied += len(batch.applied)
+        self.duplicates += batch.duplicates
+        self.dead += len(batch.dead)
 
     def ended(self, outcome: DrainOutcome) -> "Drained":
         self.outcome = outcome
@@ -97,19 +104,15 @@ class Runtime:
 
     def submit(self, envelopes: Sequence[Envelope]) -> int:
         """Store messages from outside. Durable when it returns; all of them or none."""
-        specs = [self._checked(at, envelope) for at, envelope in enumerate(envelopes)]
-        if len(specs) > self._limits.submit:
-            raise MessageError(
-                f"{len(specs)} messages at once", f"submit at most {self._limits.submit}"
-            )
-        with Session(self._engine) as session, session.begin():
-            self._refuse_strange_times(session, envelopes)
-            self._refuse_broken_chains(session, envelopes)
+        domains = admit(self._registry, envelopes)
+        with self._engine.connect() as connection, _transaction(connection) as session:
+            refuse_strange_times(envelopes, self._now(session))
+            if causes := causes_elsewhere(envelopes):
+                refuse_broken_chains(envelopes, {*causes} - processed.known(session, causes))
             number = self._number_of_partitions(session)
-            rooms = [partition_of(each.entity_id, number) for each in envelopes]
             addressed = [
-                inbox.Addressed(spec, room, envelope)
-                for spec, room, envelope in zip(specs, rooms, envelopes, strict=True)
+                inbox.Addressed(domain, partition_of(envelope.entity_id, number), envelope)
+                for domain, envelope in zip(domains, envelopes, strict=True)
             ]
             inbox.put(session, addressed)
         self._doorbell.ring((each.domain, each.partition) for each in addressed)
@@ -118,58 +121,52 @@ class Runtime:
     def drain(self, domain: str, partition: int) -> Drained:
         """Fold what waits in a partition until it is empty or the time is up."""
         room = (domain, partition)
-        until = monotonic() + self._limits.seconds
         total = Drained(domain, partition)
+        until = monotonic() + self._limits.seconds
         self._doorbell.answered(room)
-        died = self._mark(room)
-        if died is None:
-            return total.ended(DrainOutcome.BUSY)
-        careful = self._limits.batch if died else 0
-        most = 1 if died else self._limits.batch
-        while monotonic() < until:
-            if careful and not self._begin_one(room, total):
-                careful, most = 0, self._limits.batch
-            try:
-                batch = self._fold_once(room, most)
-            except StaleWriteError:
-                continue
-            except (DataError, ProgrammingError, IntegrityError) as error:
-                if most > 1:
-                    most //= 2
-                    continue
-                batch = self._bury_first(room, error)
-            if batch is None:
+        with self._engine.connect() as connection:
+            died = self._sign_in(connection, room)
+            if died is None:
                 return total.ended(DrainOutcome.BUSY)
-            total.applied += len(batch.applied)
-            total.duplicates += batch.duplicates
-            total.dead += len(batch.dead)
-            if len(batch.done) + batch.deferred < most:
-                break
-            careful = max(0, careful - 1)
-            most = 1 if careful else min(most * 2, self._limits.batch)
-        if self._something_waits(room):
+            pace = Pace(self._limits.batch, died=died)
+            while monotonic() < until:
+                if pace.careful:
+                    self._begin_one(connection, room, pace, total)
+                try:
+                    batch = self._fold_once(connection, room, pace.most)
+                except StaleWriteError:
+                    continue
+                except REFUSED_BY_THE_DATABASE as error:
+                    if pace.refused():
+                        total.dead += self._bury_first(connection, room, error)
+                    continue
+                if batch is None:
+                    return total.ended(DrainOutcome.BUSY)
+                total.add(batch)
+                if len(batch.done) + batch.deferred < pace.most:
+                    break
+                if batch.deferred and not batch.done:
+                    return total.ended(DrainOutcome.BUSY)
+                pace.went_well()
+            waits = self._sign_out(connection, room)
+        if waits:
             self._doorbell.ring([room])
             return total.ended(DrainOutcome.MORE)
         return total.ended(DrainOutcome.DRAINED if total.applied else DrainOutcome.EMPTY)
 
-    def _fold_once(self, room: Room, most: int) -> Batch | None:
+    def _fold_once(self, connection: Connection, room: Room, most: int) -> Batch | None:
         """One transaction: everything from the lock to the commit."""
-        domain, partition = room
-        with Session(self._engine) as session, session.begin():
-            locked_at = partitions.lock(session, domain, partition)
-            if locked_at is None:
+        with _transaction(connection) as session:
+            if not partitions.lock(session, *room):
                 return None
-            now = self._clock() if self._clock else locked_at
-            waiting = inbox.take(session, domain, partition, most)
-            batch = Batch(domain, partition, self._number_of_partitions(session), now)
+            batch = Batch(*room, self._number_of_partitions(session), self._now(session))
+            waiting = inbox.take(session, *room, most)
             if waiting:
                 messages = [each.envelope for each in waiting]
                 known = processed.known(session, [each.message_id for each in messages])
                 stored, held = entities.lock(session, {each.entity_id for each in messages})
                 fold_batch(batch, self._rules, waiting, known, stored, held)
                 self._write(session, batch)
-            if len(waiting) < most:
-                partitions.unmark(session, domain, partition)
         report(batch)
         self._doorbell.ring({(each.domain, each.partition) for each in batch.elsewhere})
         return batch
@@ -185,96 +182,47 @@ class Runtime:
         counts.move(session, batch.domain, batch.partition, batch.moved)
         inbox.remove(session, batch.domain, batch.partition, batch.done)
 
-    def _mark(self, room: Room) -> bool | None:
-        """Sign in as the partition's writer; True if the one before died in the middle of it."""
-        with Session(self._engine) as session, session.begin():
+    def _sign_in(self, connection: Connection, room: Room) -> bool | None:
+        """Become the partition's writer; True if the one before died in the middle of it, None if
+        it is still at it."""
+        with _transaction(connection) as session:
             session.execute(text("SET LOCAL synchronous_commit = off"))
-            if partitions.lock(session, *room) is None:
-                return None
-            return partitions.mark(session, *room)
+            return partitions.mark(session, *room) if partitions.lock(session, *room) else None
 
-    def _begin_one(self, room: Room, total: Drained) -> bool:
-        """After a death: count the first message's attempt before it is touched. One that has
-        killed its worker too often is put away. False when nothing waits."""
-        with Session(self._engine) as session, session.begin():
-            if partitions.lock(session, *room) is None:
-                return False
-            first = inbox.take(session, *room, 1)
-            if not first:
-                return False
-            attempts = inbox.begin(session, *room, first[0].position)
-            if attempts > self._limits.attempts:
-                why = f"its worker died {attempts - 1} times while this message was folded"
-                self._bury(session, room, first[0], "killed its worker", why)
-                total.dead += 1
-        return True
-
-    def _bury_first(self, room: Room, error: Exception) -> Batch | None:
-        """A message that the database refuses by itself goes to dead letters, by itself."""
-        with Session(self._engine) as session, session.begin():
-            now = partitions.lock(session, *room)
-            if now is None:
-                return None
-            batch = Batch(*room, 1, now)
-            for waiting in inbox.take(session, *room, 1):
-                why = self._redactor.text(str(error).splitlines()[0])
-                self._bury(session, room, waiting, "refused by the database", why)
-                batch.done.append(waiting.position)
-        return batch
-
-    def _bury(
-        self, session: Session, room: Room, waiting: inbox.Waiting, reason: str, error: str
-    ) -> None:
-        message = waiting.envelope
-        stored = entities.read(session, [message.entity_id]).get(message.entity_id, {})
-        letter = dead_letters.DeadLetter(room[0], message, stored, reason, error, waiting.attempts)
-        dead_letters.put(session, [letter])
-        if not processed.known(session, [message.message_id]):
-            processed.record(session, {message.message_id: "DEAD_LETTER"})
-        inbox.remove(session, *room, [waiting.position])
-
-    def _something_waits(self, room: Room) -> bool:
-        """Without the lock: whoever rang while we held it found us busy and went away."""
-        with Session(self._engine) as session, session.begin():
+    def _sign_out(self, connection: Connection, room: Room) -> bool:
+        """Take the mark back, then look once more without the lock: whoever rang while we held it
+        found us busy and went away."""
+        with _transaction(connection) as session:
+            session.execute(text("SET LOCAL synchronous_commit = off"))
+            partitions.unmark(session, *room)
+        with _transaction(connection) as session:
             return inbox.any_waiting(session, *room)
+
+    def _begin_one(self, connection: Connection, room: Room, pace: Pace, total: Drained) -> None:
+        with _transaction(connection) as session:
+            if partitions.lock(session, *room):
+                buried = count_attempt(session, room, self._limits.attempts)
+                total.dead += bool(buried)
+                if buried is None:
+                    pace.danger_over()
+
+    def _bury_first(self, connection: Connection, room: Room, error: Exception) -> int:
+        why = self._redactor.text(str(error).splitlines()[0])
+        with _transaction(connection) as session:
+            if not partitions.lock(session, *room):
+                return 0
+            return bury_first(session, room, "refused by the database", why)
+
+    def _now(self, session: Session) -> datetime:
+        return self._clock() if self._clock else partitions.now(session)
 
     def _number_of_partitions(self, session: Session) -> int:
         if self._partitions is None:
             self._partitions = partitions.number(session)
         return self._partitions
 
-    def _checked(self, at: int, envelope: Envelope) -> str:
-        """Refuse what may not come from outside, naming which of the many it is."""
-        try:
-            spec = self._registry.check(envelope)
-        except MessageError as error:
-            raise MessageError(f"message {at}: {error.message}", error.remedy) from None
-        if not spec.external:
-            raise MessageError(
-                f"message {at}: {envelope.message_type} is not accepted from outside",
-                "it is emitted by handlers only",
-            )
-        return spec.message_type.domain
 
-    def _refuse_strange_times(self, session: Session, envelopes: Sequence[Envelope]) -> None:
-        now = self._clock() if self._clock else session.execute(text("SELECT now()")).scalar_one()
-        for at, envelope in enumerate(envelopes):
-            if not now - _PAST <= envelope.emitted_at <= now + _FUTURE:
-                raise MessageError(
-                    f"message {at}: emitted_at is {envelope.emitted_at.isoformat()}",
-                    f"it takes the last {_PAST.days} days, and at most"
-                    f" {_FUTURE.seconds // 60} minutes ahead of the database's clock",
-                )
-
-    def _refuse_broken_chains(self, session: Session, envelopes: Sequence[Envelope]) -> None:
-        """A cause must be a message that came before, here or in the same submit."""
-        named = {each.causation_id for each in envelopes if each.causation_id is not None}
-        named -= {each.message_id for each in envelopes}
-        if named:
-            unknown = named - processed.known(session, [*named])
-            for at, envelope in enumerate(envelopes):
-                if envelope.causation_id in unknown:
-                    raise MessageError(
-                        f"message {at}: causation_id {envelope.causation_id} is no known message",
-                        "name the message that caused it, or none",
-                    )
+@contextmanager
+def _transaction(connection: Connection) -> Iterator[Session]:
+    with Session(connection) as session, session.begin():
+        yield session

@@ -100,6 +100,7 @@ class Settings:
     home: Annotated[Path, Folder] = Path(".rollcall")
     cache: Annotated[Path | None, Folder] = None
     consul_bin: Annotated[Path | None, Reader(Path, "the path of a consul binary")] = None
+    contracts_dir: Annotated[Path | None, Folder] = None
     runtime_name: Annotated[str | None, Reader(_name, "letters, digits, dots and dashes")] = None
     workers: Annotated[int, Reader(_number(1, 64), "a number from 1 to 64")] = 2
     worker_concurrency: Annotated[int, Reader(_number(1, 256), "a number from 1 to 256")] = 2

@@ -2,17 +2,23 @@
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from time import monotonic
 from typing import Any, TypedDict
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from models.messages.runtime import RuntimeTick
-from tasks.logs import logger
+from tasks.doorbell import Room
+from tasks.store import event_log, inbox
 from tasks.store.clock import take_tick
+from tasks.store.deadlines import take_due
+
+# How often the log's next partitions are looked after.
+_TICKS_A_LOOK_AHEAD = 3600
 
 
 class TickResult(TypedDict):
@@ -22,6 +28,8 @@ class TickResult(TypedDict):
     runtime_id: str
     tick_sequence: int
     ticks: int | None
+    timeouts: int
+    rung: int
 
 
 class TickSource:
@@ -42,18 +50,40 @@ class TickSource:
         return tick.model_dump(mode="json")
 
 
-def run_tick(engine: Engine, tick: RuntimeTick, interval: timedelta) -> TickResult:
-    """Take the tick if it is the first of its interval; the others stop here."""
-    with Session(engine) as session, session.begin():
-        taken = take_tick(session, tick, interval)
-    logger("ticks").debug(
-        "tick taken" if taken else "tick already taken",
+def run_tick(
+    engine: Engine,
+    tick: RuntimeTick,
+    interval: timedelta,
+    ring: Callable[[Iterable[Room]], int],
+    most: int = 1000,
+) -> TickResult:
+    """Take the tick if it is the first of its interval; the others stop here. Then put the timeout
+    of every deadline that came due into the inbox, and ring wherever something waits."""
+    result = TickResult(
+        won=False,
         runtime_id=tick.runtime_id,
         tick_sequence=tick.tick_sequence,
+        ticks=None,
+        timeouts=0,
+        rung=0,
     )
-    return TickResult(
-        won=taken is not None,
-        runtime_id=tick.runtime_id,
-        tick_sequence=tick.tick_sequence,
-        ticks=taken.ticks if taken else None,
-    )
+    with engine.connect() as connection, Session(connection) as session:
+        with session.begin():
+            taken = take_tick(session, tick, interval)
+            if taken is None:
+                return result
+            if taken.ticks % _TICKS_A_LOOK_AHEAD == 1:
+                event_log.add_months(session)
+        result["won"], result["ticks"] = True, taken.ticks
+        until = monotonic() + interval.total_seconds()
+        while monotonic() < until:
+            with session.begin():
+                due = take_due(session, tick, most)
+                inbox.put(session, due.messages)
+            result["timeouts"] += len(due.messages)
+            if due.entities < most:
+                break
+        with session.begin():
+            waiting = inbox.waiting_partitions(session)
+    result["rung"] = ring(waiting)
+    return result

@@ -7,8 +7,10 @@ from typing import Any
 from celery import Celery, signals
 
 from beat_schedule import beat_schedule
+from fsm.library import all_machines
+from fsm.machines import domain_of
 from models.errors import ConfigurationError
-from tasks.app import create_app
+from tasks.app import create_app, send_drain
 from tasks.logs import configure_logging
 from tasks.pulse import Pulse
 from tasks.settings import Settings
@@ -28,7 +30,9 @@ def celery_app(settings: Settings) -> Celery:
             "ROLLCALL_BROKER_URL is not set and no stack runs here",
             "set it, or start the embedded servers with `rollcall up`",
         )
-    app = create_app(settings, WorkerProcess(settings))
+    library = all_machines(settings.contracts_dir)
+    process = WorkerProcess(settings, library, lambda *room: send_drain(app, *room))
+    app = create_app(settings, process, [domain_of(machine) for machine in library])
     source = TickSource(settings.runtime_name or socket.gethostname(), system_clock)
     pulse = Pulse(settings)
 

@@ -1,26 +1,98 @@
-"""What one worker process holds open: made on first use, after the fork, never carried over one."""
+"""What one process holds open: made on first use, after the fork, never carried over one."""
 
 import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
 
+import redis
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
+from fsm.contract_yaml import load_contract
+from fsm.library import Loaded
+from fsm.machines import Machines
+from tasks.catalogue import catalogue
 from tasks.database import open_engine
+from tasks.doorbell import Doorbell
+from tasks.redaction import Redactor
+from tasks.runtime import Runtime
 from tasks.settings import Settings
+from tasks.store import contracts, event_log, partitions
+
+Library = Mapping[str, Loaded]
+Send = Callable[[str, int], None]
+
+
+class _Held:
+    """The connections of one process."""
+
+    def __init__(self, settings: Settings, library: Library, send: Send) -> None:
+        self._settings = settings
+        self._library = library
+        self._send = send
+
+    @cached_property
+    def engine(self) -> Engine:
+        return open_engine(self._settings, "worker")
+
+    @cached_property
+    def doorbell(self) -> Doorbell:
+        assert self._settings.broker_url is not None  # noqa: S101
+        client = redis.Redis.from_url(
+            self._settings.broker_url.reveal(), socket_timeout=5, socket_connect_timeout=2
+        )
+        return Doorbell(client, self._send)
+
+    @cached_property
+    def machines(self) -> Machines:
+        """What runs, and whatever contracts this database was run with before."""
+        running = self._library.values()
+        with Session(self.engine) as session, session.begin():
+            contracts.keep(session, running)
+            former = contracts.former(session, running)
+            machines = Machines(
+                (contract for contract, _ in running),
+                {found: load_contract(document) for found, document in former.items()},
+            )
+            partitions.prepare(session, machines.domains)
+            event_log.add_months(session)
+        return machines
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        return Runtime(
+            self.engine,
+            self.machines,
+            catalogue(self.machines),
+            self.doorbell,
+            Redactor(self._settings.secrets),
+        )
 
 
 class WorkerProcess:
-    """The connections of the process that asks; a forked child gets its own."""
+    """What the process that asks holds; a forked child gets its own."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, library: Library, send: Send) -> None:
         self._settings = settings
+        self._library = library
+        self._send = send
         self._owner = 0
-        self._engine: Engine | None = None
+        self._held = _Held(settings, library, send)
 
     @property
     def engine(self) -> Engine:
-        if self._engine is None or self._owner != os.getpid():
-            if self._engine is not None:
-                self._engine.dispose(close=False)
-            self._engine = open_engine(self._settings, "worker")
+        return self._own().engine
+
+    @property
+    def doorbell(self) -> Doorbell:
+        return self._own().doorbell
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._own().runtime
+
+    def _own(self) -> _Held:
+        if self._owner != os.getpid():
             self._owner = os.getpid()
-        return self._engine
+            self._held = _Held(self._settings, self._library, self._send)
+        return self._held

@@ -1,11 +1,11 @@
 """Every contract that was ever run: a replay needs the very one an event was applied with."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from fsm.contract import Contract
+from fsm.library import Loaded
 
 _KEEP = text(
     """
@@ -21,20 +21,21 @@ _FORMER = text(
 )
 
 
-def keep(session: Session, documents: Mapping[str, tuple[Contract, str]]) -> None:
+def keep(session: Session, machines: Iterable[Loaded]) -> None:
     """Remember these contracts by their hash."""
-    contracts = [contract for contract, _ in documents.values()]
+    contracts, documents = zip(*machines, strict=True)
     session.execute(
         _KEEP,
         {
-            "hashes": [*documents],
+            "hashes": [contract.content_hash for contract in contracts],
             "machines": [contract.name for contract in contracts],
             "versions": [contract.version for contract in contracts],
-            "documents": [document for _, document in documents.values()],
+            "documents": [*documents],
         },
     )
 
 
-def former(session: Session, current: set[str]) -> dict[str, str]:
+def former(session: Session, current: Iterable[Loaded]) -> dict[str, str]:
     """The documents of contracts that ran before and are not among the current ones."""
-    return {found: document for found, document in session.execute(_FORMER, {"hashes": [*current]})}
+    hashes = [contract.content_hash for contract, _ in current]
+    return {found: document for found, document in session.execute(_FORMER, {"hashes": hashes})}

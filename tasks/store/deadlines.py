@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID, uuid5
 
 from sqlalchemy import text
@@ -43,7 +44,14 @@ _MARK = text(
 )
 
 
-def take_due(session: Session, tick: RuntimeTick, most: int) -> list[Addressed]:
+class Due(NamedTuple):
+    """How many entities' time has come, and the messages that say so."""
+
+    entities: int
+    messages: list[Addressed]
+
+
+def take_due(session: Session, tick: RuntimeTick, most: int) -> Due:
     """The messages of up to `most` entities whose time has come, each marked as emitted."""
     messages: list[Addressed] = []
     marks: list[tuple[str, str, datetime | None, str]] = []
@@ -82,7 +90,7 @@ def take_due(session: Session, tick: RuntimeTick, most: int) -> list[Addressed]:
             )
             messages.append(Addressed(domain, partition, envelope))
     _mark(session, marks)
-    return messages
+    return Due(len(marks), messages)
 
 
 def _mark(session: Session, marks: Sequence[tuple[str, str, datetime | None, str]]) -> None:

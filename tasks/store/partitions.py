@@ -17,7 +17,8 @@ _PREPARE = text(
     """
 )
 # Held to the end of the transaction: a frozen process loses it with its connection.
-_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext(:domain), :partition), clock_timestamp()")
+_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext(:domain), :partition)")
+_NOW = text("SELECT clock_timestamp()")
 # A mark whose database session is gone was left by a process that died in the middle of a batch.
 _MARK = text(
     """
@@ -52,12 +53,16 @@ def prepare(session: Session, domains: Sequence[str]) -> None:
     session.execute(_PREPARE, {"domains": [*domains]})
 
 
-def lock(session: Session, domain: str, partition: int) -> datetime | None:
-    """Become the partition's one writer until the transaction ends, unless somebody is. The time
-    it is by the database's clock is the `now` of all that follows."""
+def lock(session: Session, domain: str, partition: int) -> bool:
+    """Become the partition's one writer until the transaction ends, unless somebody is."""
     values = {"domain": domain, "partition": partition}
-    locked, now = session.execute(_LOCK, values).one()
-    return now if locked else None
+    return bool(session.execute(_LOCK, values).scalar_one())
+
+
+def now(session: Session) -> datetime:
+    """The time by the database's clock: one for all machines, asked for after the lock."""
+    found: datetime = session.execute(_NOW).scalar_one()
+    return found
 
 
 def mark(session: Session, domain: str, partition: int) -> bool:

@@ -150,7 +150,7 @@ def test_migrate_runs_as_the_file_says(
     settings: Settings, environment: Callable[[str], dict[str, str]]
 ) -> None:
     engine = open_engine(settings, "test", pooled=False)
-    sql(settings.database_url, "DROP TABLE runtime_clock, alembic_version")
+    sql(settings.database_url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     for _ in range(2):
         done = run(SERVICES["migrate"]["command"], environment("migrate"))
         assert done.returncode == 0, done.stderr
