@@ -31,6 +31,10 @@ check: $(READY) ## ruff, formatting, mypy --strict, import layers, handler shape
 test: check ## the checks, then every test on real servers
 	$(BIN)/pytest
 
+bench: $(READY) ## how fast it is, against the design's bars
+	$(BIN)/python bench/bench_fsm.py
+	$(BIN)/python bench/bench_runtime.py
+
 compose: ## secrets at random, then the whole of it in containers (needs Docker)
 	@deploy/make-secrets.sh
 	docker compose up --build
@@ -47,4 +51,4 @@ lock: ## pin every dependency again, with hashes: for development, and for the i
 clean: ## remove the virtual environment and the caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-.PHONY: help setup demo check test compose lock clean
+.PHONY: bench help setup demo check test compose lock clean

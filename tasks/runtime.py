@@ -121,7 +121,7 @@ class Runtime:
     def drain(self, domain: str, partition: int) -> Drained:
         """Fold what waits in a partition until it is empty or the time is up."""
         room = (domain, partition)
-        total = Drained(domain, partition)
+        total, stuck = Drained(domain, partition), False
         until = monotonic() + self._limits.seconds
         self._doorbell.answered(room)
         with self._engine.connect() as connection:
@@ -143,12 +143,13 @@ class Runtime:
                 if batch is None:
                     return total.ended(DrainOutcome.BUSY)
                 total.add(batch)
-                if len(batch.done) + batch.deferred < pace.most:
+                stuck = batch.deferred > 0 and not batch.done
+                if stuck or len(batch.done) + batch.deferred < pace.most:
                     break
-                if batch.deferred and not batch.done:
-                    return total.ended(DrainOutcome.BUSY)
                 pace.went_well()
             waits = self._sign_out(connection, room)
+        if stuck:  # the tick rings: whoever waits for a lock must not ring in circles
+            return total.ended(DrainOutcome.BUSY)
         if waits:
             self._doorbell.ring([room])
             return total.ended(DrainOutcome.MORE)

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Engine
 
 from fsm.library import all_machines
+from fsm.machines import partition_of
 from models.envelope import Envelope
 from tasks.doorbell import Room
 from tasks.runtime import Drained, Runtime
@@ -96,6 +97,4 @@ def kit_of(settings: Settings) -> Iterator[Kit]:
 
 
 def rooms_of(entity_ids: Iterable[str]) -> set[int]:
-    from fsm.machines import partition_of
-
     return {partition_of(each, PARTITIONS) for each in entity_ids}
