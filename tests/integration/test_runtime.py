@@ -93,7 +93,7 @@ def test_every_result_of_a_submit_is_durable_or_there_is_none(kit: Kit) -> None:
     """Promise 2: of ten thousand with a bad one nothing is stored, and the bad one is named."""
     many = [press(f"l{at}") for at in range(9_999)]
     bad = press("l1", machine="lamp", payload={"machine": "lamp"})
-    with pytest.raises(MessageError, match="message 5000: payload.trigger: Field required"):
+    with pytest.raises(MessageError, match=r"message 5000: payload.trigger: Field required"):
         kit.submit(*many[:5000], bad, *many[5000:])
     assert kit.count("inbox") == 0
     assert kit.submit(*many, press("last")) == 10_000
