@@ -111,15 +111,9 @@ class Strange:
             *machine_message_specs("lamp"),
             MessageSpec(parse_message_type("lamp.events.Noticed")),
         ]
-        types = {str(spec.message_type): spec.message_type for spec in specs}
-        self.registry = MessageRegistry(
-            specs,
-            [
-                HandlerSpec(
-                    "strange", Role.ORCHESTRATOR, "lamp", tuple(types.values()), lambda m, c: decide(m, c)
-                )
-            ],
-        )  # fmt: skip
+        consumed = tuple(spec.message_type for spec in specs)
+        handler = HandlerSpec("strange", Role.ORCHESTRATOR, "lamp", consumed, decide)
+        self.registry = MessageRegistry(specs, [handler])
 
     def taken(self, message: Envelope) -> Step:
         return step(MACHINES, self.registry, {}, message, NOW)
