@@ -25,10 +25,11 @@ from tests.runtime_kit import kit_of
 
 gap, end = sys.argv[1:]
 
-def then_end(function):
-    def run(*args, **named):
-        done = function(*args, **named)
-        os.kill(os.getpid(), signal.Signals[end])
+def then_end(function, worth=lambda done, *args: True):
+    def run(*args):
+        done = function(*args)
+        if worth(done, *args):
+            os.kill(os.getpid(), signal.Signals[end])
         return done
     return run
 
@@ -39,11 +40,11 @@ def deadly(*args):
 
 match gap:
     case "taken":
-        inbox.take = then_end(inbox.take)
+        inbox.take = then_end(inbox.take, lambda taken, *_: taken)
     case "written":
         inbox.remove = then_end(inbox.remove)
     case "committed":
-        tasks.runtime.report = then_end(tasks.runtime.report)
+        tasks.runtime.report = then_end(tasks.runtime.report, lambda _, batch: batch.applied)
     case "folding":
         step, tasks.batch.step = tasks.batch.step, deadly
 

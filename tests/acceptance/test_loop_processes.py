@@ -113,16 +113,21 @@ def test_a_broker_flushed_in_the_middle_of_it_all_loses_nothing(
     settings: Settings, kit: Kit, start_role: StartRole, start_worker: StartWorker
 ) -> None:
     """Promise 1: the row is the truth; flushing Redis whole loses and duplicates nothing."""
-    start_worker()
-    start_role("beat", "beat")
     assert settings.broker_url
     with redis.Redis.from_url(settings.broker_url.reveal()) as broker:
+        kit.submit(*(press(f"early-{each}") for each in range(100)))
+        assert int(broker.llen("onex.lamp.events")) > 0
+        broker.flushdb()
+        start_worker()
+        start_role("beat", "beat")
+        eventually(lambda: kit.count("inbox") == 0, "the tick rings for what was never rung")
+        broker.flushdb()
         for number in range(60):
             kit.submit(*(press(f"l{each}", data={"n": number}) for each in range(5)))
             if number % 15 == 5:
                 broker.flushdb()
     eventually(lambda: kit.count("inbox") == 0, "the tick rings again")
-    assert kit.count("event_log") == 300
+    assert kit.count("event_log") == 400
     kit.audit()
 
 
