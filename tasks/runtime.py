@@ -12,7 +12,7 @@ from enum import StrEnum
 from time import monotonic
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from fsm.machines import Machines, partition_of
@@ -23,7 +23,7 @@ from tasks.admission import admit, causes_elsewhere, refuse_broken_chains, refus
 from tasks.batch import Batch, Rules, fold_batch
 from tasks.doorbell import Doorbell, Room
 from tasks.pace import Pace
-from tasks.poison import bury_first, count_attempt
+from tasks.poison import bury_first, count_attempt, refuses
 from tasks.redaction import Redactor
 from tasks.store import (
     counts,
@@ -36,8 +36,6 @@ from tasks.store import (
     processed,
 )
 from tasks.telemetry import report
-
-REFUSED_BY_THE_DATABASE = (DataError, ProgrammingError, IntegrityError)
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,9 @@ class Runtime:
                     batch = self._fold_once(connection, room, pace.most)
                 except StaleWriteError:
                     continue
-                except REFUSED_BY_THE_DATABASE as error:
+                except DBAPIError as error:
+                    if not refuses(error):
+                        raise
                     if pace.refused():
                         total.dead += self._bury_first(connection, room, error)
                     continue
