@@ -141,11 +141,13 @@ class Runtime:
                         total.dead += self._bury_first(connection, room, error)
                     continue
                 if batch is None:
+                    self._unmark(connection, room)
                     return total.ended(DrainOutcome.BUSY)
                 total.add(batch)
                 if len(batch.done) + batch.deferred < pace.most:
                     break
                 if batch.deferred and not batch.done:
+                    self._unmark(connection, room)
                     return total.ended(DrainOutcome.BUSY)
                 pace.went_well()
             waits = self._sign_out(connection, room)
@@ -192,11 +194,14 @@ class Runtime:
     def _sign_out(self, connection: Connection, room: Room) -> bool:
         """Take the mark back, then look once more without the lock: whoever rang while we held it
         found us busy and went away."""
+        self._unmark(connection, room)
+        with _transaction(connection) as session:
+            return inbox.any_waiting(session, *room)
+
+    def _unmark(self, connection: Connection, room: Room) -> None:
         with _transaction(connection) as session:
             session.execute(text("SET LOCAL synchronous_commit = off"))
             partitions.unmark(session, *room)
-        with _transaction(connection) as session:
-            return inbox.any_waiting(session, *room)
 
     def _begin_one(self, connection: Connection, room: Room, pace: Pace, total: Drained) -> None:
         with _transaction(connection) as session:

@@ -1,8 +1,11 @@
 """A database in trouble: whose fault it is decides what becomes of the messages."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import psycopg2
 import pytest
+from sqlalchemy import event
 from sqlalchemy.exc import ProgrammingError
 
 from tasks.settings import Settings
@@ -45,4 +48,31 @@ def test_a_message_beyond_a_limit_of_the_database_is_buried_alone(kit: Kit) -> N
     assert kit.sql("SELECT entity_id, reason FROM dead_letters") == [
         (entities[3], "refused by the database")
     ]
+    kit.audit()
+
+
+def test_who_finds_the_partition_busy_leaves_no_mark(kit: Kit) -> None:
+    """A mark left behind would tell of a death that never was, once this process ends."""
+    (entity,) = in_one_room(1)
+    kit.submit(press(entity))
+    assert kit.settings.database_url
+    other = psycopg2.connect(kit.settings.database_url.reveal())
+    locks: list[str] = []
+
+    def overtaken(_: Any, __: Any, statement: str, *rest: Any) -> None:
+        """After the first lock, and before the second, somebody else gets it."""
+        if "pg_try_advisory_xact_lock" in statement:
+            locks.append(statement)
+            if len(locks) == 2:
+                with other.cursor() as cursor:
+                    cursor.execute("SELECT pg_advisory_xact_lock(hashtext('lamp'), 3)")
+
+    event.listen(kit.engine, "before_cursor_execute", overtaken)
+    try:
+        assert kit.runtime.drain("lamp", 3).outcome == "busy"
+    finally:
+        event.remove(kit.engine, "before_cursor_execute", overtaken)
+        other.close()
+    assert kit.sql("SELECT count(*) FROM partitions WHERE holder_pid IS NOT NULL") == [(0,)]
+    eventually(lambda: kit.drain() and kit.count("inbox") == 0, "it goes on")
     kit.audit()
