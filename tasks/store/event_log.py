@@ -72,6 +72,8 @@ _PAGE = text(
     ORDER BY entity_id, machine, sequence
     """  # noqa: S608
 )
+# One at a time: IF NOT EXISTS does not help two that look at the same moment.
+_ALONE = text("SELECT pg_advisory_xact_lock(hashtext('event_log_add_months'))")
 _MONTHS = text("SELECT event_log_add_months(2)")
 
 
@@ -114,6 +116,7 @@ def page(session: Session, after: str, entities: int, machine: str = "") -> Iter
 
 def add_months(session: Session) -> None:
     """Make the partitions of this month and the next two."""
+    session.execute(_ALONE)
     session.execute(_MONTHS)
 
 

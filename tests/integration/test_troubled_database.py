@@ -1,14 +1,18 @@
 """A database in trouble: whose fault it is decides what becomes of the messages."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import psycopg2
 import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.orm import Session
 
 from tasks.settings import Settings
+from tasks.store import event_log
 from tests.acceptance.test_durability import in_one_room
 from tests.polling import eventually
 from tests.runtime_kit import Kit, kit_of, press
@@ -75,4 +79,28 @@ def test_who_finds_the_partition_busy_leaves_no_mark(kit: Kit) -> None:
         other.close()
     assert kit.sql("SELECT count(*) FROM partitions WHERE holder_pid IS NOT NULL") == [(0,)]
     eventually(lambda: kit.drain() and kit.count("inbox") == 0, "it goes on")
+    kit.audit()
+
+
+def test_processes_that_start_together_make_the_next_months_once(kit: Kit) -> None:
+    """Workers start in dozens on the first of a month; none of them may fail for it."""
+    kit.submit(press("l1"))
+    months = kit.sql(
+        "SELECT relname FROM pg_class WHERE relname ~ '^event_log_[0-9]{6}$' AND relkind = 'r'"
+    )
+    assert len(months) >= 3
+    for (month,) in months:
+        kit.sql(f"DROP TABLE {month}")
+
+    together = Barrier(8)
+
+    def start() -> None:
+        together.wait()
+        with Session(kit.engine) as session, session.begin():
+            event_log.add_months(session)
+
+    with ThreadPoolExecutor(8) as starters:
+        for each in [starters.submit(start) for _ in range(8)]:
+            each.result()
+    kit.drain()
     kit.audit()
