@@ -95,7 +95,7 @@ def test_a_message_that_kills_its_worker_ends_in_dead_letters(settings: Settings
     entities = in_one_room(8)
     killer = entities[4]
     kit.submit(*(press(each, data={"n": at}) for at, each in enumerate(entities)))
-    ends = []
+    ends: list[int] = []
     while len(ends) < 10 and (not ends or ends[-1]):
         ends.append(doomed(settings, "folding", killer).wait(30))
         eventually(lambda: no_session_of_the_dead(kit), "PostgreSQL notices the death")

@@ -1,6 +1,7 @@
 """The loop through real beats, workers and Redis: doorbells may be lost, messages may not."""
 
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
@@ -15,7 +16,7 @@ from tasks.wiring import celery_app
 from tests.acceptance.test_durability import deadlines_pass
 from tests.conftest import StartRole
 from tests.polling import eventually
-from tests.runtime_kit import MACHINES, Kit, press, ringing_kit
+from tests.runtime_kit import MACHINES, Kit, press, ringing_kit, rooms_of
 
 StartWorker = Callable[..., Child]
 
@@ -128,6 +129,43 @@ def test_a_broker_flushed_in_the_middle_of_it_all_loses_nothing(
                 broker.flushdb()
     eventually(lambda: kit.count("inbox") == 0, "the tick rings again")
     assert kit.count("event_log") == 400
+    kit.audit()
+
+
+DEADLY = """
+import os
+import tasks.batch
+from tasks.logs import configure_logging
+from tasks.settings import Settings
+from tasks.wiring import celery_app
+
+def deadly(*args):
+    if args[3].entity_id == "killer":
+        os._exit(9)
+    return step(*args)
+
+step, tasks.batch.step = tasks.batch.step, deadly
+settings = Settings.from_environment()
+configure_logging(settings)
+celery_app(settings).worker_main(["worker", "--hostname", "deadly@here", "--concurrency", "2",
+                                  "--without-mingle", "--without-gossip"])
+"""
+
+
+def test_a_worker_outlives_the_message_that_kills_its_processes(
+    kit: Kit, start_role: StartRole
+) -> None:
+    """Promise 8, through Celery: its children die, it does not, and everybody else is served."""
+    worker = start_role("deadly", argv=(sys.executable, "-c", DEADLY))
+    start_role("beat", "beat")
+    neighbours = [each for each in map(str, range(200)) if rooms_of([each]) == rooms_of(["killer"])]
+    kit.submit(press(neighbours[0]), press("killer"), *(press(each) for each in neighbours))
+    eventually(lambda: kit.count("inbox") == 0, "everything is folded or put away", 60)
+    assert kit.sql("SELECT entity_id, reason FROM dead_letters") == [
+        ("killer", "killed its worker")
+    ]
+    assert sorted(kit.states()) == sorted(neighbours)
+    assert worker.running()
     kit.audit()
 
 

@@ -9,7 +9,8 @@ import redis
 from sqlalchemy.exc import DBAPIError
 
 from models.envelope import Envelope
-from rollcall.devstack import DevStack, throwaway_home
+from models.errors import RollcallError
+from rollcall.devstack import DevStack, Server, throwaway_home
 from rollcall.ports import free_ports
 from rollcall.processes import wait_until_ready
 from tasks.database import open_engine
@@ -54,6 +55,13 @@ def delivered(kit: Kit, message: Envelope) -> bool:
         return False
 
 
+def reachable(postgres: Server) -> bool:
+    try:
+        return bool(postgres.probe())
+    except RollcallError:
+        return False
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "crash"])
 def test_everything_that_was_stored_is_applied_once(
     stack: DevStack, settings: Settings, start_role: StartRole, how: signal.Signals
@@ -64,14 +72,17 @@ def test_everything_that_was_stored_is_applied_once(
     start_role("worker", "worker")
     start_role("beat", "beat")
 
+    failures = 0
+
     def produce(entity_id: str) -> None:
+        nonlocal failures
         for number in range(EACH):
             message = press(entity_id, data={"n": number})
-            eventually(lambda message=message: delivered(kit, message), "it is stored")  # type: ignore[misc]
+            while not delivered(kit, message):
+                failures += 1
+                eventually(lambda: reachable(postgres), "PostgreSQL is back")
 
     def restart() -> None:
-        pid = postgres.child.pid
-        assert pid
         if how is signal.SIGQUIT:
             postgres.child._popen.send_signal(how)  # type: ignore[union-attr]
         postgres.child.stop()
@@ -90,6 +101,7 @@ def test_everything_that_was_stored_is_applied_once(
             restart()
         for each in running:
             each.result()
+    assert failures >= 3, "every restart was felt"
     eventually(lambda: kit.count("inbox") == 0, "nothing waits", 60)
     for entity in range(PRODUCERS):
         applied = kit.sql(
