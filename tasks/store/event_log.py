@@ -79,6 +79,8 @@ _TAILS = text(
      ORDER BY entity_id, machine, sequence
     """
 )
+# One at a time: IF NOT EXISTS does not help two that look at the same moment.
+_ALONE = text("SELECT pg_advisory_xact_lock(hashtext('event_log_add_months'))")
 _MONTHS = text("SELECT event_log_add_months(2)")
 
 
@@ -139,6 +141,7 @@ def tails(session: Session, places: Sequence[Place]) -> list[Applied]:
 
 def add_months(session: Session) -> None:
     """Make the partitions of this month and the next two."""
+    session.execute(_ALONE)
     session.execute(_MONTHS)
 
 
