@@ -25,6 +25,15 @@ def system_clock() -> datetime:
 
 def celery_app(settings: Settings) -> Celery:
     """The app that workers, beat, Flower and producers use."""
+    return _assembled(settings)[0]
+
+
+def producer(settings: Settings) -> WorkerProcess:
+    """The same parts in a process that submits and runs no task."""
+    return _assembled(settings)[1]
+
+
+def _assembled(settings: Settings) -> tuple[Celery, WorkerProcess]:
     if settings.broker_url is None:
         raise ConfigurationError(
             "ROLLCALL_BROKER_URL is not set and no stack runs here",
@@ -47,4 +56,4 @@ def celery_app(settings: Settings) -> Celery:
     signals.setup_logging.connect(
         lambda **_: configure_logging(settings), weak=False, dispatch_uid="rollcall.logs"
     )
-    return app
+    return app, process
