@@ -106,7 +106,10 @@ class Runtime:
         with self._engine.connect() as connection, _transaction(connection) as session:
             refuse_strange_times(envelopes, self._now(session))
             if causes := causes_elsewhere(envelopes):
-                refuse_broken_chains(envelopes, {*causes} - processed.known(session, causes))
+                # The inbox first: what is folded in between is among the processed by then.
+                waiting = inbox.known(session, causes)
+                known = waiting | processed.known(session, causes)
+                refuse_broken_chains(envelopes, {*causes} - known)
             number = self._number_of_partitions(session)
             addressed = [
                 inbox.Addressed(domain, partition_of(envelope.entity_id, number), envelope)

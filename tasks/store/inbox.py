@@ -62,6 +62,10 @@ _BEGIN = text(
     """
 )
 _ANY = text("SELECT EXISTS (SELECT FROM inbox WHERE domain = :domain AND partition = :partition)")
+_KNOWN = text(
+    "SELECT CAST(message_id AS text) FROM inbox"
+    " WHERE message_id = ANY (CAST(:message_ids AS uuid[]))"
+)
 _UNRUNG = text(
     """
     SELECT domain, partition FROM partitions AS p
@@ -120,6 +124,12 @@ def begin(session: Session, domain: str, partition: int, position: int) -> int:
 def any_waiting(session: Session, domain: str, partition: int) -> bool:
     values = {"domain": domain, "partition": partition}
     return bool(session.execute(_ANY, values).scalar_one())
+
+
+def known(session: Session, message_ids: Sequence[UUID]) -> set[UUID]:
+    """Which of these messages wait."""
+    rows = session.execute(_KNOWN, {"message_ids": [str(each) for each in message_ids]})
+    return {UUID(found) for (found,) in rows}
 
 
 def waiting_partitions(session: Session) -> list[tuple[str, int]]:

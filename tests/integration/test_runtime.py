@@ -126,18 +126,21 @@ def test_bad_input_is_refused_with_its_place_and_nothing_is_stored(
     assert kit.rung == []
 
 
-def test_a_cause_may_come_in_the_same_submit_or_have_been_folded_before(kit: Kit) -> None:
+def test_a_cause_may_come_along_or_wait_or_have_been_folded_before(kit: Kit) -> None:
     """Promise 11: a broken chain is refused, a whole one is kept."""
     first = press("l1")
     second = press("l1", "RELEASE", causation_id=first.message_id)
     kit.submit(first, second)
     kit.drain()
+    waiting = press("l2")
+    kit.submit(waiting)
+    kit.submit(press("l3", causation_id=waiting.message_id))
     third = press("l1", causation_id=second.message_id)
     kit.submit(third)
     kit.drain()
     rows = kit.sql(
         "SELECT CAST(causation_id AS text), CAST(correlation_id AS text),"
-        " CAST(message_correlation_id AS text) FROM event_log ORDER BY sequence"
+        " CAST(message_correlation_id AS text) FROM event_log WHERE entity_id = 'l1' ORDER BY sequence"
     )
     assert [cause for cause, _, _ in rows] == [
         str(each.message_id) for each in (first, second, third)
