@@ -12,7 +12,7 @@ from enum import StrEnum
 from time import monotonic
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from fsm.machines import Machines, partition_of
@@ -23,7 +23,7 @@ from tasks.admission import admit, causes_elsewhere, refuse_broken_chains, refus
 from tasks.batch import Batch, Rules, fold_batch
 from tasks.doorbell import Doorbell, Room
 from tasks.pace import Pace
-from tasks.poison import bury_first, count_attempt
+from tasks.poison import bury_first, count_attempt, refuses
 from tasks.redaction import Redactor
 from tasks.store import (
     counts,
@@ -36,8 +36,6 @@ from tasks.store import (
     processed,
 )
 from tasks.telemetry import report
-
-REFUSED_BY_THE_DATABASE = (DataError, ProgrammingError, IntegrityError)
 
 
 @dataclass(frozen=True)
@@ -136,11 +134,14 @@ class Runtime:
                     batch = self._fold_once(connection, room, pace.most)
                 except StaleWriteError:
                     continue
-                except REFUSED_BY_THE_DATABASE as error:
+                except DBAPIError as error:
+                    if not refuses(error):
+                        raise
                     if pace.refused():
                         total.dead += self._bury_first(connection, room, error)
                     continue
                 if batch is None:
+                    self._unmark(connection, room)
                     return total.ended(DrainOutcome.BUSY)
                 total.add(batch)
                 stuck = batch.deferred > 0 and not batch.done
@@ -193,11 +194,14 @@ class Runtime:
     def _sign_out(self, connection: Connection, room: Room) -> bool:
         """Take the mark back, then look once more without the lock: whoever rang while we held it
         found us busy and went away."""
+        self._unmark(connection, room)
+        with _transaction(connection) as session:
+            return inbox.any_waiting(session, *room)
+
+    def _unmark(self, connection: Connection, room: Room) -> None:
         with _transaction(connection) as session:
             session.execute(text("SET LOCAL synchronous_commit = off"))
             partitions.unmark(session, *room)
-        with _transaction(connection) as session:
-            return inbox.any_waiting(session, *room)
 
     def _begin_one(self, connection: Connection, room: Room, pace: Pace, total: Drained) -> None:
         with _transaction(connection) as session:
