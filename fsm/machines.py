@@ -60,6 +60,14 @@ class Machines:
             )
         return found
 
+    def unknown(self, hashes: set[str]) -> set[str]:
+        """Which of these contracts were never read here."""
+        return hashes - self._by_hash.keys()
+
+    def learn(self, content_hash: str, contract: Contract) -> None:
+        """Know one more contract, for entities that were folded with it elsewhere."""
+        self._by_hash[content_hash] = contract
+
     @property
     def domains(self) -> tuple[str, ...]:
         return tuple(sorted({domain_of(contract.name) for contract in self._by_name.values()}))

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from fsm.contract_yaml import load_contract
 from fsm.machines import Machines, partition_of
 from models.envelope import Envelope
 from models.errors import StaleWriteError
@@ -26,6 +27,7 @@ from tasks.pace import Pace
 from tasks.poison import bury_first, count_attempt, refuses
 from tasks.redaction import Redactor
 from tasks.store import (
+    contracts,
     counts,
     dead_letters,
     entities,
@@ -131,8 +133,9 @@ class Runtime:
                 return total.ended(DrainOutcome.BUSY)
             pace = Pace(self._limits.batch, died=died)
             while monotonic() < until:
-                if pace.careful:
-                    self._begin_one(connection, room, pace, total)
+                if pace.careful and self._begin_one(connection, room, pace):
+                    total.dead += 1
+                    continue
                 try:
                     batch = self._fold_once(connection, room, pace.most)
                 except StaleWriteError:
@@ -170,6 +173,7 @@ class Runtime:
                 messages = [each.envelope for each in waiting]
                 known = processed.known(session, [each.message_id for each in messages])
                 stored, held = entities.lock(session, {each.entity_id for each in messages})
+                self._learn(session, stored)
                 fold_batch(batch, self._rules, waiting, known, stored, held)
                 self._write(session, batch)
         report(batch)
@@ -206,13 +210,15 @@ class Runtime:
             session.execute(text("SET LOCAL synchronous_commit = off"))
             partitions.unmark(session, *room)
 
-    def _begin_one(self, connection: Connection, room: Room, pace: Pace, total: Drained) -> None:
+    def _begin_one(self, connection: Connection, room: Room, pace: Pace) -> bool:
+        """Count the next message's attempt; True when it had too many and was put away."""
         with _transaction(connection) as session:
-            if partitions.lock(session, *room):
-                buried = count_attempt(session, room, self._limits.attempts)
-                total.dead += bool(buried)
-                if buried is None:
-                    pace.danger_over()
+            if not partitions.lock(session, *room):
+                return False
+            buried = count_attempt(session, room, self._limits.attempts)
+        if buried is None:
+            pace.danger_over()
+        return bool(buried)
 
     def _bury_first(self, connection: Connection, room: Room, error: Exception) -> int:
         why = self._redactor.text(str(error).splitlines()[0])
@@ -220,6 +226,13 @@ class Runtime:
             if not partitions.lock(session, *room):
                 return 0
             return bury_first(session, room, "refused by the database", why)
+
+    def _learn(self, session: Session, stored: entities.Stored) -> None:
+        """Read the contracts that another version of this deployment brought meanwhile."""
+        hashes = {each.contract_hash for machines in stored.values() for each in machines.values()}
+        if unknown := self._rules.machines.unknown(hashes):
+            for found, document in contracts.documents(session, unknown).items():
+                self._rules.machines.learn(found, load_contract(document))
 
     def _now(self, session: Session) -> datetime:
         return self._clock() if self._clock else partitions.now(session)

@@ -15,7 +15,8 @@ def report(batch: Batch) -> None:
         asked = [line for output in made.outputs for line in output.logs]
         if not asked:
             continue
-        with correlated(str(message.correlation_id), entity_id=message.entity_id):
+        workflow = next((x.correlation_id for x in made.projections.values()), None)
+        with correlated(str(workflow or message.correlation_id), entity_id=message.entity_id):
             for line in asked:
                 level = logging.getLevelNamesMapping()[str(line.level)]
                 lines.log(level, line.message, **{f"f_{k}": v for k, v in line.fields})

@@ -1,6 +1,7 @@
 """The orchestrator that every machine has: triggers asked for from outside, and deadlines."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from fsm.contract import Contract
@@ -51,7 +52,8 @@ class MachineOrchestrator:
         )
 
     def _deadline(self, message: Envelope, context: OrchestratorContext) -> HandlerOutput:
-        """A deadline counts only while it stands: what was folded before it may have ended it."""
+        """A deadline counts only while it stands: what was folded before it may have ended it. It
+        is due if it was for the tick, even when the database's clock was set back since."""
         passed = message.payload
         contract = self._contract(passed["machine"])
         projection = context.projections.get(str(passed["machine"]))
@@ -63,7 +65,7 @@ class MachineOrchestrator:
         if (
             deadline is None
             or deadline.set_by != passed["set_by"]
-            or deadline.at > context.now
+            or deadline.at > max(context.now, datetime.fromisoformat(str(passed["now"])))
             or state is None
             or state.timeout is None
         ):

@@ -15,10 +15,20 @@ _KEEP = text(
     ON CONFLICT DO NOTHING
     """
 )
+_DOCUMENTS = text(
+    "SELECT content_hash, document FROM contracts"
+    " WHERE content_hash = ANY (CAST(:hashes AS text[]))"
+)
 _FORMER = text(
     "SELECT content_hash, document FROM contracts"
     " WHERE NOT content_hash = ANY (CAST(:hashes AS text[])) ORDER BY loaded_at, content_hash"
 )
+
+
+def documents(session: Session, hashes: Iterable[str]) -> dict[str, str]:
+    """The text of each of these contracts that was ever run."""
+    rows = session.execute(_DOCUMENTS, {"hashes": [*hashes]})
+    return {found: document for found, document in rows}
 
 
 def keep(session: Session, machines: Iterable[Loaded]) -> None:

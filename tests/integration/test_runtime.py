@@ -3,16 +3,23 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 
+from fsm.library import all_machines
 from models.errors import MessageError
+from models.messages.runtime import RuntimeTick
+from tasks.redaction import Redactor
+from tasks.runtime import Runtime
 from tasks.settings import Settings
 from tasks.store import deadlines
-from tests.runtime_kit import Kit, kit_of, press, rooms_of
+from tasks.ticks import run_tick
+from tasks.worker_process import WorkerProcess
+from tests.runtime_kit import MACHINES, Kit, kit_of, press, rooms_of
 
 
 @pytest.fixture
@@ -140,7 +147,8 @@ def test_a_cause_may_come_along_or_wait_or_have_been_folded_before(kit: Kit) -> 
     kit.drain()
     rows = kit.sql(
         "SELECT CAST(causation_id AS text), CAST(correlation_id AS text),"
-        " CAST(message_correlation_id AS text) FROM event_log WHERE entity_id = 'l1' ORDER BY sequence"
+        " CAST(message_correlation_id AS text) FROM event_log WHERE entity_id = 'l1'"
+        " ORDER BY sequence"
     )
     assert [cause for cause, _, _ in rows] == [
         str(each.message_id) for each in (first, second, third)
@@ -189,3 +197,38 @@ def test_a_locked_partition_is_left_alone(kit: Kit) -> None:
         )
         assert kit.runtime.drain("lamp", room).outcome == "busy"
     assert kit.runtime.drain("lamp", room).applied == 1
+
+
+def test_an_entity_born_under_a_contract_that_came_later_is_folded_with_it(
+    kit: Kit, settings: Settings, tmp_path: Path
+) -> None:
+    """A worker that was started before a deploy meets what the new ones made."""
+    newer = tmp_path / "lamp.yaml"
+    newer.write_text((MACHINES / "lamp.yaml").read_text().replace("600000", "700000"))
+    kit.submit(press("old"))
+    kit.drain()  # this process has its contracts by now
+    process = WorkerProcess(settings, all_machines(tmp_path), lambda *room: None)
+    process.runtime.submit([press("new")])
+    for room in range(16):
+        process.runtime.drain("lamp", room)
+    process.engine.dispose()
+    kit.submit(press("new", "RELEASE"), press("old", "RELEASE"))
+    kit.drain()
+    assert kit.states() == {"old": "dark", "new": "dark"}
+    assert kit.count("dead_letters") == 0
+    assert len(kit.sql("SELECT DISTINCT contract_hash FROM entities")) == 2
+
+
+def test_a_clock_that_was_set_back_after_the_tick_does_not_lose_a_deadline(kit: Kit) -> None:
+    """Promise 6: the tick saw it due, and nothing ended it since."""
+    held = kit.process._own()
+    parts = (held.engine, held.machines, kit.process.registry, held.doorbell, Redactor(()))
+    early = datetime.now(UTC) - timedelta(minutes=11)
+    past = Runtime(*parts, clock=lambda: early)
+    past.submit([press("l1", emitted_at=early)])
+    (room,) = rooms_of(["l1"])
+    past.drain("lamp", room)
+    tick = RuntimeTick(now=datetime.now(UTC), tick_sequence=1, runtime_id="rt")
+    assert run_tick(kit.engine, tick, timedelta(seconds=1), lambda _: 0)["timeouts"] == 1
+    past.drain("lamp", room)
+    assert kit.states() == {"l1": "dark"}
