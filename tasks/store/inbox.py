@@ -39,8 +39,8 @@ _PUT = text(
 )
 _TAKE = text(
     """
-    SELECT position, attempts, message_id, correlation_id, causation_id, emitted_at, entity_id,
-           message_type, CAST(payload AS text)
+    SELECT position, attempts, CAST(message_id AS text), CAST(correlation_id AS text),
+           CAST(causation_id AS text), emitted_at, entity_id, message_type, CAST(payload AS text)
       FROM inbox
      WHERE domain = :domain AND partition = :partition
      ORDER BY position
@@ -128,18 +128,18 @@ def waiting_partitions(session: Session) -> list[tuple[str, int]]:
 
 
 def _envelope(
-    message_id: UUID | str,
-    correlation_id: UUID | str,
-    causation_id: UUID | str | None,
+    message_id: str,
+    correlation_id: str,
+    causation_id: str | None,
     emitted_at: datetime,
     entity_id: str,
     message_type: str,
     payload: str,
 ) -> Envelope:
     return Envelope.trusted(
-        message_id=UUID(str(message_id)),
-        correlation_id=UUID(str(correlation_id)),
-        causation_id=None if causation_id is None else UUID(str(causation_id)),
+        message_id=UUID(message_id),
+        correlation_id=UUID(correlation_id),
+        causation_id=None if causation_id is None else UUID(causation_id),
         emitted_at=emitted_at,
         entity_id=entity_id,
         message_type=message_type,
