@@ -68,11 +68,11 @@ def step(
     workflow = next((each.correlation_id for each in before.values()), message.correlation_id)
     waiting = deque([message])
     for _ in range(MOST_EVENTS):
-        if not waiting:
-            return made
         event = waiting.popleft()
         waiting.extend(_reduce(machines, made, event, workflow, now))
         waiting.extend(_orchestrate(registry, made, event, workflow, message.entity_id, now))
+        if not waiting:
+            return made
     raise MessageError(
         f"{message.message_type} led to more than {MOST_EVENTS} events",
         "two handlers answer each other",

@@ -18,6 +18,7 @@ from models.envelope import Envelope
 from models.projection import Projection
 from tasks.app import send_drain
 from tasks.doorbell import Room
+from tasks.replay import verify
 from tasks.runtime import Drained, Runtime
 from tasks.settings import Settings
 from tasks.store import event_log
@@ -96,7 +97,7 @@ class Kit:
         machines = Machines(each.contract for each in all_machines(MACHINES).values())
         folded: dict[tuple[str, str], Projection] = {}
         with Session(self.engine) as session:
-            logged = list(event_log.page(session, "", 1_000_000))
+            logged = event_log.after(session, event_log.Place(), 1_000_000)
         for row in logged:
             key, contract = (row.entity_id, row.machine), machines.of_hash(row.contract_hash)
             before = folded.get(key) or unborn(contract, row.entity_id, row.correlation_id)
@@ -120,6 +121,7 @@ class Kit:
             "SELECT message_id FROM event_log GROUP BY machine, message_id HAVING count(*) > 1"
         )
         assert self.sql(doubled) == []
+        assert verify(self.engine, machines).mismatches == []
 
     def results(self) -> dict[UUID, str]:
         rows = self.sql("SELECT CAST(message_id AS text), result FROM processed")

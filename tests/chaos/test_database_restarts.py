@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import redis
@@ -36,9 +37,9 @@ def stack(servers: Settings) -> Iterator[DevStack]:
 
 
 @pytest.fixture
-def settings(stack: DevStack) -> Settings:
+def settings(stack: DevStack, tmp_path: Path) -> Settings:
     settings = stack.start().at(
-        contracts_dir=MACHINES, tick_interval_ms=200, log_format=LogFormat.JSON
+        home=tmp_path, contracts_dir=MACHINES, tick_interval_ms=200, log_format=LogFormat.JSON
     )
     upgrade(open_engine(settings, "chaos", pooled=False))
     assert settings.broker_url
