@@ -17,6 +17,7 @@ from rollcall.insights import Timeline, timeline
 from rollcall.ready import ready_settings
 from tasks.database import open_engine
 from tasks.replay import Replayed, rebuild, verify
+from tasks.snapshots import take_snapshots
 from tasks.wiring import producer
 
 _OUT = Console()
@@ -29,6 +30,11 @@ def log_commands(app: typer.Typer) -> None:
     """Mount the commands."""
     app.command()(events)
     app.command()(replay)
+    snapshots = typer.Typer(help="Projections kept beside the log.", no_args_is_help=True)
+    snapshots.command("take")(take)
+    # One command alone would take the group's place.
+    snapshots.callback()(lambda: None)
+    app.add_typer(snapshots, name="snapshots")
 
 
 def events(
@@ -74,6 +80,19 @@ def replay(
     else:
         _tell(seen, bool(rebuild_))
     raise typer.Exit(0 if seen.clean else 1)
+
+
+def take(
+    machine: Annotated[str, typer.Option(help="This machine only.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Keep every projection as it is now. Exit code 1 when one is not what its digest says."""
+    found = take_snapshots(open_engine(ready_settings(), "snapshots", pooled=False), machine)
+    if as_json:
+        typer.echo(json.dumps(found._asdict()))
+    else:
+        typer.echo(f"{found.taken} snapshots taken, {found.passed_over} passed over")
+    raise typer.Exit(1 if found.passed_over else 0)
 
 
 def _refuse_unknown(machines: Machines, machine: str) -> None:
