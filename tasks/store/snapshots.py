@@ -45,6 +45,36 @@ _TAKE = text(
     """
 )
 
+_CHECK = text(
+    """
+    WITH page AS MATERIALIZED (
+        SELECT entity_id, machine, sequence, digest, CAST(projection AS text) AS projection
+          FROM snapshots
+         WHERE (entity_id, machine) > (:entity_id, :machine)
+           AND (:only = '' OR machine = :only)
+         ORDER BY entity_id, machine
+         LIMIT :most
+    )
+    SELECT p.entity_id, p.machine, p.sequence,
+           p.digest = sha256(convert_to(p.projection, 'UTF8')) AND EXISTS (
+               SELECT FROM event_log AS l
+                WHERE l.entity_id = p.entity_id AND l.machine = p.machine
+                  AND l.sequence = p.sequence AND l.digest = p.digest
+           ) AS holds
+      FROM page AS p
+     ORDER BY p.entity_id, p.machine
+    """
+)
+
+
+class Checked(NamedTuple):
+    """A snapshot, and whether its bytes are those the log has at its sequence."""
+
+    entity_id: str
+    machine: str
+    sequence: int
+    holds: bool
+
 
 class Looked(NamedTuple):
     """A row of a page, and whether it was taken."""
@@ -58,3 +88,9 @@ def take(session: Session, entity_id: str, machine: str, most: int, only: str = 
     """Take the next rows after this place, in one statement."""
     values = {"entity_id": entity_id, "machine": machine, "most": most, "only": only}
     return [Looked(*row) for row in session.execute(_TAKE, values)]
+
+
+def check(session: Session, entity_id: str, machine: str, most: int, only: str) -> list[Checked]:
+    """Compare the next snapshots after this place with the log, in one statement."""
+    values = {"entity_id": entity_id, "machine": machine, "most": most, "only": only}
+    return [Checked(*row) for row in session.execute(_CHECK, values)]

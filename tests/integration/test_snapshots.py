@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tasks.replay import verify
 from tasks.settings import Settings
 from tasks.snapshots import take_snapshots
 from tests.runtime_kit import Kit, kit_of, press
@@ -46,3 +47,11 @@ def test_a_row_that_was_tampered_with_is_passed_over(kit: Kit) -> None:
     kit.sql("UPDATE entities SET state = 'broken' WHERE entity_id = 'l1'")
     assert take_snapshots(kit.engine) == (3, 1)
     assert kit.sql("SELECT sequence FROM snapshots WHERE entity_id = 'l1'") == []
+
+
+def test_verify_names_a_snapshot_that_does_not_hold(kit: Kit) -> None:
+    take_snapshots(kit.engine)
+    assert verify(kit.engine, kit.process.machines).clean
+    kit.sql("UPDATE snapshots SET projection = '{}' WHERE entity_id = 'l1'")
+    (found,) = verify(kit.engine, kit.process.machines).mismatches
+    assert found == ("l1", "lamp", 1, "the snapshot is not what the log folds to")
