@@ -26,6 +26,7 @@ from rollcall.demo import run_demo
 from rollcall.doctor import examine
 from rollcall.home import Home
 from rollcall.insights import clock
+from rollcall.log_commands import log_commands
 from rollcall.roles import roles
 from rollcall.schema_commands import schema_commands
 from rollcall.submit import submit
@@ -49,6 +50,7 @@ app.add_typer(schema_commands, name="db")
 app.add_typer(contract_app, name="contract")
 app.command()(machines)
 app.command()(submit)
+log_commands(app)
 roles(app)
 
 

@@ -17,7 +17,7 @@ from fsm.machines import Machines, domain_of, partition_of
 from fsm.reducer import fold, unborn
 from models.errors import RollcallError, StaleWriteError
 from models.projection import Projection
-from tasks.store import entities, event_log, partitions
+from tasks.store import entities, event_log, partitions, snapshots
 from tasks.store.event_log import Applied, Place
 
 _PAGE = 5000
@@ -127,6 +127,7 @@ def verify(
         for projection in through:
             _compare(seen, projection, kept.get((projection.entity_id, projection.machine)))
     _rows_without_log(engine, seen, only)
+    _snapshots(engine, seen, only)
     return seen
 
 
@@ -235,6 +236,19 @@ def _rows_without_log(engine: Engine, seen: Replayed, only: str) -> None:
             place = (row.entity_id, row.machine)
             if row.has_no_log and only in ("", row.machine):
                 seen.note(*row[:3], "there is a row, and the log does not know it")
+
+
+def _snapshots(engine: Engine, seen: Replayed, only: str) -> None:
+    """Every logged digest was compared with its fold: a snapshot needs only the log's digest."""
+    place, full = ("", ""), True
+    while full:
+        with _moment(engine) as session:
+            rows = snapshots.check(session, *place, _PAGE, only)
+        full = len(rows) == _PAGE
+        for row in rows:
+            place = (row.entity_id, row.machine)
+            if not row.holds:
+                seen.note(*row[:3], "the snapshot is not what the log folds to")
 
 
 @contextmanager

@@ -93,6 +93,10 @@ class WorkerProcess:
         return self._own().doorbell
 
     @property
+    def machines(self) -> Machines:
+        return self._own().machines
+
+    @property
     def registry(self) -> MessageRegistry:
         return self._own().registry
 

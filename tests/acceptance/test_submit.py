@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from models.errors import InfraUnavailableError
 from rollcall.submit import LARGEST_INPUT
 from tasks.settings import Settings
 from tests.conftest import Rollcall, StartRole, sql
@@ -73,8 +74,11 @@ def test_a_repeated_message_id_is_stored_and_told(
 def test_a_worker_folds_at_once_what_was_submitted(
     rollcall: Rollcall, lamps: Settings, start_role: StartRole, tmp_path: Path
 ) -> None:
-    folder = str(MACHINES)
-    start_role("worker", "worker", ROLLCALL_CONTRACTS_DIR=folder)
+    def answers() -> None:
+        if rollcall("health", "worker", settings=lamps).returncode:
+            raise InfraUnavailableError("no answer yet", "wait")
+
+    start_role("worker", "worker", probe=answers, ROLLCALL_CONTRACTS_DIR=str(MACHINES))
     (tmp_path / "m").write_text(json.dumps(message("l7")))
     assert rollcall("submit", str(tmp_path / "m"), settings=lamps).returncode == 0
     states = "SELECT state FROM entities WHERE entity_id = 'l7'"
