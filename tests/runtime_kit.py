@@ -8,12 +8,15 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from fsm.library import all_machines
+from fsm.machines import partition_of
 from models.envelope import Envelope
 from tasks.doorbell import Room
 from tasks.runtime import Drained, Runtime
 from tasks.settings import Settings
+from tasks.store import inbox
 from tasks.worker_process import WorkerProcess
 from tests.conftest import sql
 
@@ -60,6 +63,21 @@ class Kit:
     def submit(self, *envelopes: Envelope) -> int:
         return self.runtime.submit(envelopes)
 
+    def feed(self, *envelopes: Envelope) -> None:
+        """Put messages into the inbox that only handlers may send, such as an effect's results."""
+        with Session(self.engine) as session, session.begin():
+            inbox.put(
+                session,
+                [
+                    inbox.Addressed(
+                        each.message_type.partition(".")[0],
+                        partition_of(each.entity_id, PARTITIONS),
+                        each,
+                    )
+                    for each in envelopes
+                ],
+            )
+
     def drain(self, domain: str = "lamp") -> list[Drained]:
         """Answer every door of a domain once."""
         drained = [self.runtime.drain(domain, room) for room in range(PARTITIONS)]
@@ -69,18 +87,18 @@ class Kit:
         return sql(self.settings.database_url, statement)
 
     def states(self, machine: str = "lamp") -> dict[str, str]:
-        rows = self.sql(f"SELECT entity_id, state FROM entities WHERE machine = '{machine}'")
+        rows = self.sql(f"SELECT entity_id, state FROM entities WHERE machine = '{machine}'")  # noqa: S608
         return dict(rows)  # type: ignore[arg-type]
 
     def sequences(self, entity_id: str, machine: str = "lamp") -> list[int]:
         rows = self.sql(
-            f"SELECT sequence FROM event_log WHERE entity_id = '{entity_id}'"
+            f"SELECT sequence FROM event_log WHERE entity_id = '{entity_id}'"  # noqa: S608
             f" AND machine = '{machine}' ORDER BY sequence"
         )
         return [sequence for (sequence,) in rows]
 
     def count(self, table: str) -> int:
-        return int(self.sql(f"SELECT count(*) FROM {table}")[0][0])
+        return int(self.sql(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
 
     def results(self) -> dict[UUID, str]:
         rows = self.sql("SELECT CAST(message_id AS text), result FROM processed")
@@ -96,6 +114,4 @@ def kit_of(settings: Settings) -> Iterator[Kit]:
 
 
 def rooms_of(entity_ids: Iterable[str]) -> set[int]:
-    from fsm.machines import partition_of
-
     return {partition_of(each, PARTITIONS) for each in entity_ids}
