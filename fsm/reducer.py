@@ -1,7 +1,7 @@
 """The reducer of every machine: folds one event into one projection, by its contract alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,6 +13,10 @@ from models.envelope import Envelope
 from models.messages.runtime import TriggerPulled
 from models.output import HandlerOutput, IntentRequest, ReducerContext
 from models.projection import Deadline, Projection
+
+GENERATION = "generation"
+RETRY = "retry"
+"""The deadline after which a state is left by its contract's `auto_retry`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +50,15 @@ def fold(
 ) -> Folded:
     """Apply one event. `applied_at` comes from the log, never from a clock: a state's deadline
     begins with it when the state is entered, and ends when the state is left."""
+    start = _renewed(contract, before, data)
     outcome = delta(
         contract,
-        before.state,
+        start.state,
         trigger,
-        before.context,
+        start.context,
         data=data,
         cause=event_id,
-        last_trigger=before.last_trigger or None,
+        last_trigger=start.last_trigger or None,
     )
     if not outcome.changed:
         return Folded(before, outcome)
@@ -63,6 +68,8 @@ def fold(
     if entered is not None and entered.timeout is not None and not entered.is_terminal:
         at = applied_at + timedelta(milliseconds=entered.timeout.after_ms)
         deadlines[entered.timeout.name] = Deadline(at, sequence, event_id)
+    if (wait := _retry_wait(contract, outcome)) is not None:
+        deadlines[RETRY] = Deadline(applied_at + wait, sequence, event_id)
     after = Projection(
         machine=before.machine,
         entity_id=before.entity_id,
@@ -76,6 +83,35 @@ def fold(
         contract_hash=contract.content_hash,
     )
     return Folded(after, outcome)
+
+
+def _renewed(contract: Contract, before: Projection, data: Mapping[str, Any]) -> Projection:
+    """A terminal instance is never resurrected: an event of a later generation starts anew.
+
+    Only machines whose initial context has a `generation` know such a thing.
+    """
+    state, later = contract.state(before.state), data.get(GENERATION)
+    if state is None or not state.is_terminal or type(later) is not int:
+        return before
+    fresh = contract.new_context()
+    if GENERATION not in fresh or later <= int(before.context.get(GENERATION) or 0):
+        return before
+    return replace(before, state=contract.initial_state, context=fresh, last_trigger="")
+
+
+def _retry_wait(contract: Contract, outcome: Outcome) -> timedelta | None:
+    """How long a state that is retried by itself waits: twice as long each time, and not at all
+    once its retries are used up."""
+    counter = contract.retry_counter
+    for retry in contract.auto_retry:
+        if retry.state == outcome.state:
+            count = outcome.context.get(counter.field) if counter else 0
+            known = count if isinstance(count, int) else 0
+            if counter is not None and retry.exhausted and known >= counter.max_value:
+                return timedelta(0)
+            grown = retry.base_ms * 2 ** min(known, 32)
+            return timedelta(milliseconds=min(grown, retry.max_ms))
+    return None
 
 
 def unborn(contract: Contract, entity_id: str, correlation_id: UUID) -> Projection:

@@ -1,11 +1,31 @@
 """Every message and handler of a set of machines, registered and checked before anything runs."""
 
 from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import BaseModel
 
 from fsm.contract import Contract
 from fsm.machines import Machines, domain_of
 from fsm.orchestrators.machines import MachineOrchestrator
+from fsm.orchestrators.registration import (
+    HANDSHAKE,
+    REGISTRATION,
+    RegistrationOrchestrator,
+    RollCallPolicy,
+)
 from fsm.reducer import MachineReducer
+from models.messages.registration import (
+    DeregisterNodeRequested,
+    NodeIntrospected,
+    NodeRegistrationAccepted,
+    NodeRegistrationAcked,
+    NodeRegistrationAckReceived,
+    NodeRegistrationInitiated,
+    NodeRegistrationRejected,
+    RegisterNodeRequested,
+)
 from models.messages.runtime import TriggerPulled
 from models.output import Role
 from models.registry import (
@@ -13,18 +33,39 @@ from models.registry import (
     MessageRegistry,
     MessageSpec,
     MessageType,
+    OpenPayload,
     machine_message_specs,
     parse_message_type,
 )
 from models.topics import Category
 
+EVERYBODY = RollCallPolicy()
+_ASKED = (NodeIntrospected, RegisterNodeRequested, NodeRegistrationAcked, DeregisterNodeRequested)
+_PAYLOADS: Mapping[str, type[BaseModel]] = MappingProxyType(
+    {
+        each.message_type: each
+        for each in (
+            NodeRegistrationInitiated,
+            NodeRegistrationAccepted,
+            NodeRegistrationRejected,
+            NodeRegistrationAckReceived,
+        )
+    }
+)
 
-def catalogue(machines: Machines) -> MessageRegistry:
+
+def catalogue(machines: Machines, policy: RollCallPolicy = EVERYBODY) -> MessageRegistry:
     """The registry of these machines; what is wrong with it is told all at once."""
     specs = [spec for domain in machines.domains for spec in machine_message_specs(domain)]
     specs += _domain_events(machines)
     handlers = [MachineOrchestrator(domain, machines).spec() for domain in machines.domains]
     handlers += [_reducer(contract) for contract in machines]
+    if machines.named(REGISTRATION) and machines.named(HANDSHAKE):
+        specs += [
+            MessageSpec(parse_message_type(each.message_type), each, external=True)
+            for each in _ASKED
+        ]
+        handlers.append(RegistrationOrchestrator(policy, _folded(machines)).spec())
     return MessageRegistry(specs, handlers)
 
 
@@ -38,10 +79,23 @@ def _domain_events(machines: Machines) -> list[MessageSpec]:
     return [
         MessageSpec(
             parse_message_type(message_type),
+            _PAYLOADS.get(message_type, OpenPayload),
             external=all(contract.accepts_from_outside(trigger) for contract, trigger in pulls),
         )
         for message_type, pulls in folded.items()
     ]
+
+
+def _folded(machines: Machines) -> tuple[MessageType, ...]:
+    """Every event that moves one of a node's two machines."""
+    named = {
+        name: None
+        for contract in machines
+        if contract.name in (REGISTRATION, HANDSHAKE)
+        for name, _ in contract.messages
+    }
+    pulled = MessageType(REGISTRATION, Category.EVENTS, TriggerPulled.name)
+    return (*(parse_message_type(name) for name in named), pulled)
 
 
 def _reducer(contract: Contract) -> HandlerSpec:

@@ -21,7 +21,7 @@ from tasks.doorbell import Room
 from tasks.replay import verify
 from tasks.runtime import Drained, Runtime
 from tasks.settings import Settings
-from tasks.store import event_log
+from tasks.store import event_log, inbox
 from tasks.wiring import celery_app
 from tasks.worker_process import WorkerProcess
 from tests.conftest import sql
@@ -68,6 +68,21 @@ class Kit:
 
     def submit(self, *envelopes: Envelope) -> int:
         return self.runtime.submit(envelopes)
+
+    def feed(self, *envelopes: Envelope) -> None:
+        """Put messages into the inbox that only handlers may send, such as an effect's results."""
+        with Session(self.engine) as session, session.begin():
+            inbox.put(
+                session,
+                [
+                    inbox.Addressed(
+                        each.message_type.partition(".")[0],
+                        partition_of(each.entity_id, PARTITIONS),
+                        each,
+                    )
+                    for each in envelopes
+                ],
+            )
 
     def drain(self, domain: str = "lamp") -> list[Drained]:
         """Answer every door of a domain once."""

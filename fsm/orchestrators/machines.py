@@ -7,9 +7,11 @@ from typing import Any
 from fsm.contract import Contract
 from fsm.emission import caused
 from fsm.machines import Machines, domain_of
+from fsm.reducer import RETRY
 from models.envelope import Envelope
 from models.messages.runtime import DeadlinePassed, PullTrigger, TriggerPulled
 from models.output import HandlerOutput, OrchestratorContext, Role
+from models.projection import Projection
 from models.registry import HandlerSpec, MessageType
 from models.topics import Category
 
@@ -67,8 +69,11 @@ class MachineOrchestrator:
             or deadline.set_by != passed["set_by"]
             or deadline.at > max(context.now, datetime.fromisoformat(str(passed["now"])))
             or state is None
-            or state.timeout is None
         ):
+            return HandlerOutput()
+        if passed["deadline"] == RETRY and (trigger := _next_try(contract, projection)):
+            return self._emit(message, context, contract, trigger, {})
+        if state.timeout is None:
             return HandlerOutput()
         return self._emit(
             message, context, contract, state.timeout.trigger, dict(state.timeout.data)
@@ -93,3 +98,14 @@ class MachineOrchestrator:
     def _contract(self, machine: object) -> Contract | None:
         found = self._machines.named(str(machine))
         return found if found is not None and domain_of(found.name) == self.domain else None
+
+
+def _next_try(contract: Contract, projection: Projection) -> str | None:
+    """What a state that is retried by itself pulls now; nothing if it is not such a state."""
+    counter = contract.retry_counter
+    for retry in contract.auto_retry:
+        if retry.state == projection.state:
+            count = projection.context.get(counter.field) if counter else 0
+            spent = counter is not None and isinstance(count, int) and count >= counter.max_value
+            return retry.exhausted if spent and retry.exhausted else retry.trigger
+    return None

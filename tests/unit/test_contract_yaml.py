@@ -180,6 +180,7 @@ def test_the_messages_and_the_start_of_an_instance_come_with_the_machine() -> No
     assert contract.trigger_of("registration.events.NodeRegistrationAccepted") == "REGISTER"
     assert contract.trigger_of("registration.events.Unheard") is None
     assert contract.new_context() == {
+        "generation": 0,
         "retry_count": 0,
         "postgres_applied": False,
         "consul_applied": False,

@@ -1,0 +1,222 @@
+"""The roll call's decisions: who is registered, answers in time, leaves, and starts again.
+
+An attempt is a generation of both machines. One that has ended is never taken up again; the next
+one waits in `pending_registration` until what the last one wrote is taken back.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid5
+
+from pydantic import ValidationError
+
+from fsm.contract import FATAL_ERROR, Level
+from fsm.contract_terms import Log
+from fsm.emission import caused
+from models.envelope import Envelope
+from models.messages.registration import (
+    DeregisterNodeRequested,
+    NodeIntrospected,
+    NodeRegistrationAccepted,
+    NodeRegistrationAcked,
+    NodeRegistrationAckReceived,
+    NodeRegistrationInitiated,
+    NodeRegistrationRejected,
+    RegisterNodeRequested,
+)
+from models.messages.runtime import TriggerPulled
+from models.output import HandlerOutput, OrchestratorContext, Role
+from models.projection import Projection
+from models.registry import HandlerSpec, MessageType, parse_message_type
+
+REGISTRATION = "registration"
+HANDSHAKE = "handshake"
+_OVER = frozenset({"rejected", "ack_timed_out", "liveness_expired", "departed"})
+_MAY_ANSWER_LATE = frozenset({"ack_timed_out", "liveness_expired"})
+_EVENTS = "registration.events"
+_LONGEST_REASON = 2000
+
+Said = tuple[str, Mapping[str, Any]]
+"""The type of an event and its payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollCallPolicy:
+    """Who may be registered. No allow-list lets every environment in."""
+
+    environments: frozenset[str] | None = None
+    denied_nodes: frozenset[str] = frozenset()
+    register_on_request: bool = False
+
+
+class RegistrationOrchestrator:
+    """Decides for both machines of a node, by where they stand."""
+
+    name = "registration.roll_call"
+
+    def __init__(self, policy: RollCallPolicy, folded: tuple[MessageType, ...]) -> None:
+        self._policy = policy
+        self._folded = folded
+
+    def spec(self) -> HandlerSpec:
+        asked = (NodeIntrospected, RegisterNodeRequested, NodeRegistrationAcked)
+        return HandlerSpec(
+            name=self.name,
+            role=Role.ORCHESTRATOR,
+            domain=REGISTRATION,
+            consumes=(
+                *(parse_message_type(each.message_type) for each in asked),
+                parse_message_type(DeregisterNodeRequested.message_type),
+                *self._folded,
+            ),
+            run=self.decide,
+        )
+
+    def decide(self, message: Envelope, context: OrchestratorContext) -> HandlerOutput:
+        handshake = context.projections.get(HANDSHAKE)
+        match message.message_type:
+            case NodeIntrospected.message_type:
+                said = self._introduced(message, handshake)
+            case RegisterNodeRequested.message_type:
+                if not self._policy.register_on_request:
+                    return HandlerOutput(logs=(_OFF,))
+                said = self._introduced(message, handshake)
+            case NodeRegistrationAcked.message_type:
+                said = _acknowledged(message, handshake)
+            case DeregisterNodeRequested.message_type:
+                said = _leaves(handshake)
+            case _:
+                said = _reactions(message, handshake, context.projections.get(REGISTRATION))
+        return HandlerOutput(
+            events=tuple(
+                caused(message, context, self.name, ordinal, message_type, payload)
+                for ordinal, (message_type, payload) in enumerate(said)
+            )
+        )
+
+    def _introduced(self, message: Envelope, handshake: Projection | None) -> Iterator[Said]:
+        """A node with an attempt under way has been heard already."""
+        if handshake is None or handshake.state in _OVER:
+            yield _initiated(message, handshake, message.payload, self._refusal(message))
+
+    def _refusal(self, message: Envelope) -> str | None:
+        try:
+            node = NodeIntrospected.model_validate(message.payload)
+        except ValidationError as error:
+            return "; ".join(
+                f"{'.'.join(map(str, each['loc'])) or 'payload'}: {each['msg']}"
+                for each in error.errors(include_url=False, include_input=False)
+            )[:_LONGEST_REASON]
+        if node.node_id != message.entity_id:
+            return "node_id: is not the entity the message is about"
+        if node.node_id in self._policy.denied_nodes:
+            return "node_id: is on the deny-list"
+        allowed = self._policy.environments
+        if allowed is not None and node.environment not in allowed:
+            return "environment: is not on the allow-list"
+        return None
+
+
+_OFF = Log(
+    Level.WARNING,
+    "RegisterNodeRequested refused: registration on request is off, nodes introduce themselves",
+)
+
+
+def _initiated(
+    message: Envelope, last: Projection | None, offer: Mapping[str, Any], refusal: str | None
+) -> Said:
+    said: dict[str, Any] = {
+        "registration_id": str(uuid5(message.message_id, "registration")),
+        "generation": _generation(last) + 1,
+        "offer": dict(offer),
+    }
+    if refusal is not None:
+        said["rejection_reason"] = refusal
+    return NodeRegistrationInitiated.message_type, said
+
+
+def _acknowledged(message: Envelope, handshake: Projection | None) -> Iterator[Said]:
+    """On time or early it counts, again it says nothing new, late it asks for a new offer."""
+    if handshake is None:
+        return
+    if handshake.state in _MAY_ANSWER_LATE:
+        yield _initiated(message, handshake, handshake.context["offer"], None)
+    elif handshake.state in {"accepted", "awaiting_ack"}:
+        attempt = _attempt(handshake)
+        if message.payload.get("registration_id") == attempt["registration_id"]:
+            theirs = {"acknowledged": True, "ack_correlation_id": str(message.correlation_id)}
+            yield NodeRegistrationAckReceived.message_type, attempt | theirs
+
+
+def _leaves(handshake: Projection | None) -> Iterator[Said]:
+    """The handshake remembers it; the registration follows as soon as its state lets it."""
+    if handshake is not None and handshake.state not in _OVER:
+        yield f"{_EVENTS}.NodeDeparted", {}
+
+
+def _reactions(
+    message: Envelope, handshake: Projection | None, registration: Projection | None
+) -> Iterator[Said]:
+    """What one machine makes of the other, each time one of them was told something."""
+    if handshake is None:
+        return
+    here = "unregistered" if registration is None else registration.state
+    behind = _generation(registration) < _generation(handshake)
+    if handshake.state == "pending_registration":
+        yield from _judged(handshake, here == "unregistered" or (here == "deregistered" and behind))
+    if handshake.state in _OVER or behind:
+        yield from _taken_back(here)
+    elif here == "deregistered":
+        yield f"{_EVENTS}.NodeDeparted", {}
+    elif here == "registered" and handshake.state == "accepted":
+        yield f"{_EVENTS}.NodeRegistered", {"registered": True}
+    elif here == "registered" and handshake.state == "ack_received":
+        yield f"{_EVENTS}.NodeBecameActive", {"registered": True}
+    elif registration is not None and _late_success(message, registration):
+        applied = {"postgres_applied": True, "consul_applied": True}
+        yield f"{_EVENTS}.NodeRegistrationRecovered", applied
+
+
+def _judged(handshake: Projection, free: bool) -> Iterator[Said]:
+    attempt, reason = _attempt(handshake), handshake.context.get("rejection_reason")
+    if reason is not None:
+        said = attempt | {"rejection_reason": reason}
+        yield NodeRegistrationRejected.message_type, said
+    elif free:
+        offer = dict(handshake.context["offer"])
+        beside = {"payload": "introspection", "correlation_id": str(handshake.correlation_id)}
+        yield NodeRegistrationAccepted.message_type, offer | attempt | beside
+
+
+def _taken_back(here: str) -> Iterator[Said]:
+    match here:
+        case "registered":
+            yield f"{_EVENTS}.NodeDeregistrationStarted", {}
+        case "partial_registered":
+            fatal = {"machine": REGISTRATION, "trigger": FATAL_ERROR, "data": {}}
+            yield f"{_EVENTS}.{TriggerPulled.name}", fatal
+        case "failed":
+            yield f"{_EVENTS}.NodeRegistrationAbandoned", {}
+        case _:
+            pass
+
+
+def _late_success(message: Envelope, registration: Projection) -> bool:
+    """Consul answered after we had given it up; an answer to another attempt does not count."""
+    named = message.payload.get("registration_id")
+    return (
+        registration.state == "partial_registered"
+        and message.message_type == f"{_EVENTS}.ConsulRegisterSucceeded"
+        and message.payload.get("consul_applied") is True
+        and named in (None, registration.context.get("registration_id"))
+    )
+
+
+def _attempt(handshake: Projection) -> dict[str, Any]:
+    return {key: handshake.context[key] for key in ("registration_id", "generation")}
+
+
+def _generation(projection: Projection | None) -> int:
+    return 0 if projection is None else int(projection.context.get("generation") or 0)
