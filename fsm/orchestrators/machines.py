@@ -7,7 +7,7 @@ from typing import Any
 from fsm.contract import Contract
 from fsm.emission import caused
 from fsm.machines import Machines, domain_of
-from fsm.reducer import RETRY
+from fsm.reducer import GENERATION, RETRY
 from models.envelope import Envelope
 from models.messages.runtime import DeadlinePassed, PullTrigger, TriggerPulled
 from models.output import HandlerOutput, OrchestratorContext, Role
@@ -49,6 +49,8 @@ class MachineOrchestrator:
         if contract is None or not contract.accepts_from_outside(trigger):
             return HandlerOutput()
         data = asked.get("data")
+        if isinstance(data, dict) and GENERATION in data:
+            return HandlerOutput()  # who begins anew is for the machine's own orchestrator to say
         return self._emit(
             message, context, contract, trigger, data if isinstance(data, dict) else {}
         )

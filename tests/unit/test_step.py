@@ -87,6 +87,12 @@ def test_what_is_refused_changes_nothing(trigger: str, result: str | None) -> No
     assert made.result == result if result else made.result in ("INVALID_STATE", "UNKNOWN")
 
 
+def test_an_outsider_does_not_begin_a_generation() -> None:
+    message = pull("REGISTER", "registration")
+    message.payload["data"]["generation"] = 9  # type: ignore[index,call-overload]
+    assert taken(message).result == "REFUSED"
+
+
 def test_an_unborn_entity_has_no_deadline_to_pass() -> None:
     passed = pull(
         "x",
