@@ -25,17 +25,9 @@ from tasks.doorbell import Doorbell, Room
 from tasks.pace import Pace
 from tasks.poison import bury_first, count_attempt
 from tasks.redaction import Redactor
-from tasks.store import (
-    counts,
-    dead_letters,
-    entities,
-    event_log,
-    inbox,
-    intents,
-    partitions,
-    processed,
-)
+from tasks.store import entities, inbox, partitions, processed
 from tasks.telemetry import report
+from tasks.writing import write
 
 REFUSED_BY_THE_DATABASE = (DataError, ProgrammingError, IntegrityError)
 
@@ -166,21 +158,10 @@ class Runtime:
                 known = processed.known(session, [each.message_id for each in messages])
                 stored, held = entities.lock(session, {each.entity_id for each in messages})
                 fold_batch(batch, self._rules, waiting, known, stored, held)
-                self._write(session, batch)
+                write(session, batch)
         report(batch)
         self._doorbell.ring({(each.domain, each.partition) for each in batch.elsewhere})
         return batch
-
-    def _write(self, session: Session, batch: Batch) -> None:
-        """Projections, log, intents, events: one statement each, however long the batch is."""
-        entities.save(session, batch.changes, batch.now)
-        event_log.append(session, batch.applied)
-        intents.put(session, batch.intents, batch.now)
-        inbox.put(session, batch.elsewhere)
-        dead_letters.put(session, batch.dead)
-        processed.record(session, batch.results)
-        counts.move(session, batch.domain, batch.partition, batch.moved)
-        inbox.remove(session, batch.domain, batch.partition, batch.done)
 
     def _sign_in(self, connection: Connection, room: Room) -> bool | None:
         """Become the partition's writer; True if the one before died in the middle of it, None if
