@@ -70,7 +70,7 @@ class Kit:
 
     def states(self, machine: str = "lamp") -> dict[str, str]:
         rows = self.sql(f"SELECT entity_id, state FROM entities WHERE machine = '{machine}'")
-        return dict(rows)  # type: ignore[arg-type]
+        return dict(rows)
 
     def sequences(self, entity_id: str, machine: str = "lamp") -> list[int]:
         rows = self.sql(
