@@ -31,6 +31,13 @@ check: $(READY) ## ruff, formatting, mypy --strict, import layers, handler shape
 test: check ## the checks, then every test on real servers
 	$(BIN)/pytest
 
+bench: $(READY) ## how fast it is, against the design's bars
+	$(BIN)/python bench/bench_fsm.py
+	$(BIN)/python bench/bench_runtime.py
+
+chaos: $(READY) ## servers killed and restarted under load: the tests that take longer
+	$(BIN)/pytest tests/chaos
+
 compose: ## secrets at random, then the whole of it in containers (needs Docker)
 	@deploy/make-secrets.sh
 	docker compose up --build
@@ -47,4 +54,4 @@ lock: ## pin every dependency again, with hashes: for development, and for the i
 clean: ## remove the virtual environment and the caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-.PHONY: help setup demo check test compose lock clean
+.PHONY: help setup demo check test bench chaos compose lock clean

@@ -42,6 +42,7 @@ class Step:
     """Everything that follows from one message, in the order it was decided."""
 
     projections: dict[str, Projection]
+    asked: bool
     folds: list[Fold] = field(default_factory=list)
     elsewhere: list[Envelope] = field(default_factory=list)
     outputs: list[HandlerOutput] = field(default_factory=list)
@@ -53,7 +54,9 @@ class Step:
         """What is remembered of the message itself."""
         if self.folds:
             return "OK"
-        return self.refusals[0] if self.refusals else (REFUSED if not self.decided else IGNORED)
+        if self.refusals:
+            return self.refusals[0]
+        return REFUSED if self.asked and not self.decided else IGNORED
 
 
 def step(
@@ -64,15 +67,15 @@ def step(
     now: datetime,
 ) -> Step:
     """Decide it all. Pure: the same message on the same state at the same time gives the same."""
-    made = Step(dict(before))
+    made = Step(dict(before), asked=f".{Category.COMMANDS.value}." in message.message_type)
     workflow = next((each.correlation_id for each in before.values()), message.correlation_id)
     waiting = deque([message])
     for _ in range(MOST_EVENTS):
-        if not waiting:
-            return made
         event = waiting.popleft()
         waiting.extend(_reduce(machines, made, event, workflow, now))
         waiting.extend(_orchestrate(registry, made, event, workflow, message.entity_id, now))
+        if not waiting:
+            return made
     raise MessageError(
         f"{message.message_type} led to more than {MOST_EVENTS} events",
         "two handlers answer each other",

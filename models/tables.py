@@ -85,7 +85,7 @@ inbox = Table(
     Column("domain", Text, primary_key=True),
     Column("partition", SmallInteger, primary_key=True, autoincrement=False),
     Column("position", BigInteger, Identity(always=True), primary_key=True),
-    Column("message_id", Uuid, nullable=False),
+    Column("message_id", Uuid, nullable=False, index=True),
     Column("correlation_id", Uuid, nullable=False),
     Column("causation_id", Uuid),
     Column("emitted_at", Time, nullable=False),

@@ -28,6 +28,7 @@ from rollcall.home import Home
 from rollcall.insights import clock
 from rollcall.roles import roles
 from rollcall.schema_commands import schema_commands
+from rollcall.submit import submit
 from rollcall.supervisor import STOP_SIGNALS, Supervisor, running_settings, stop_stack
 from tasks.database import open_engine
 from tasks.redaction import Redactor
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(schema_commands, name="db")
 app.add_typer(contract_app, name="contract")
 app.command()(machines)
+app.command()(submit)
 roles(app)
 
 

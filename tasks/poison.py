@@ -1,5 +1,6 @@
 """Messages that cannot be folded: put to dead letters, alone, with all that is known of them."""
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from tasks.doorbell import Room
@@ -7,6 +8,15 @@ from tasks.store import dead_letters, entities, inbox, processed
 
 DEAD_LETTER = "DEAD_LETTER"
 """What is remembered of such a message, so that a second delivery is a duplicate."""
+
+# Data, constraints and limits. Whatever else the database says, it would say to any message.
+_OF_THE_MESSAGE = ("22", "23", "54")
+
+
+def refuses(error: DBAPIError) -> bool:
+    """Whether the database refused a message, rather than being unable to take any."""
+    code: str | None = getattr(error.orig, "pgcode", None)
+    return code is not None and code.startswith(_OF_THE_MESSAGE)
 
 
 def count_attempt(session: Session, room: Room, most: int) -> bool | None:

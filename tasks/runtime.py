@@ -12,7 +12,7 @@ from enum import StrEnum
 from time import monotonic
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from fsm.machines import Machines, partition_of
@@ -23,13 +23,11 @@ from tasks.admission import admit, causes_elsewhere, refuse_broken_chains, refus
 from tasks.batch import Batch, Rules, fold_batch
 from tasks.doorbell import Doorbell, Room
 from tasks.pace import Pace
-from tasks.poison import bury_first, count_attempt
+from tasks.poison import bury_first, count_attempt, refuses
 from tasks.redaction import Redactor
 from tasks.store import entities, inbox, partitions, processed
 from tasks.telemetry import report
 from tasks.writing import write
-
-REFUSED_BY_THE_DATABASE = (DataError, ProgrammingError, IntegrityError)
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,10 @@ class Runtime:
         with self._engine.connect() as connection, _transaction(connection) as session:
             refuse_strange_times(envelopes, self._now(session))
             if causes := causes_elsewhere(envelopes):
-                refuse_broken_chains(envelopes, {*causes} - processed.known(session, causes))
+                # The inbox first: what is folded in between is among the processed by then.
+                waiting = inbox.known(session, causes)
+                known = waiting | processed.known(session, causes)
+                refuse_broken_chains(envelopes, {*causes} - known)
             number = self._number_of_partitions(session)
             addressed = [
                 inbox.Addressed(domain, partition_of(envelope.entity_id, number), envelope)
@@ -113,7 +114,7 @@ class Runtime:
     def drain(self, domain: str, partition: int) -> Drained:
         """Fold what waits in a partition until it is empty or the time is up."""
         room = (domain, partition)
-        total = Drained(domain, partition)
+        total, stuck = Drained(domain, partition), False
         until = monotonic() + self._limits.seconds
         self._doorbell.answered(room)
         with self._engine.connect() as connection:
@@ -128,19 +129,23 @@ class Runtime:
                     batch = self._fold_once(connection, room, pace.most)
                 except StaleWriteError:
                     continue
-                except REFUSED_BY_THE_DATABASE as error:
+                except DBAPIError as error:
+                    if not refuses(error):
+                        raise
                     if pace.refused():
                         total.dead += self._bury_first(connection, room, error)
                     continue
                 if batch is None:
+                    self._unmark(connection, room)
                     return total.ended(DrainOutcome.BUSY)
                 total.add(batch)
-                if len(batch.done) + batch.deferred < pace.most:
+                stuck = batch.deferred > 0 and not batch.done
+                if stuck or len(batch.done) + batch.deferred < pace.most:
                     break
-                if batch.deferred and not batch.done:
-                    return total.ended(DrainOutcome.BUSY)
                 pace.went_well()
             waits = self._sign_out(connection, room)
+        if stuck:  # the tick rings: whoever waits for a lock must not ring in circles
+            return total.ended(DrainOutcome.BUSY)
         if waits:
             self._doorbell.ring([room])
             return total.ended(DrainOutcome.MORE)
@@ -173,11 +178,14 @@ class Runtime:
     def _sign_out(self, connection: Connection, room: Room) -> bool:
         """Take the mark back, then look once more without the lock: whoever rang while we held it
         found us busy and went away."""
+        self._unmark(connection, room)
+        with _transaction(connection) as session:
+            return inbox.any_waiting(session, *room)
+
+    def _unmark(self, connection: Connection, room: Room) -> None:
         with _transaction(connection) as session:
             session.execute(text("SET LOCAL synchronous_commit = off"))
             partitions.unmark(session, *room)
-        with _transaction(connection) as session:
-            return inbox.any_waiting(session, *room)
 
     def _begin_one(self, connection: Connection, room: Room, pace: Pace, total: Drained) -> None:
         with _transaction(connection) as session:

@@ -76,12 +76,12 @@ def run_tick(
                 event_log.add_months(session)
         result["won"], result["ticks"] = True, taken.ticks
         until = monotonic() + interval.total_seconds()
-        while monotonic() < until:
+        while True:
             with session.begin():
                 due = take_due(session, tick, most)
                 inbox.put(session, due.messages)
             result["timeouts"] += len(due.messages)
-            if due.entities < most:
+            if due.entities < most or monotonic() > until:
                 break
         with session.begin():
             waiting = inbox.waiting_partitions(session)

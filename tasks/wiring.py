@@ -25,14 +25,7 @@ def system_clock() -> datetime:
 
 def celery_app(settings: Settings) -> Celery:
     """The app that workers, beat, Flower and producers use."""
-    if settings.broker_url is None:
-        raise ConfigurationError(
-            "ROLLCALL_BROKER_URL is not set and no stack runs here",
-            "set it, or start the embedded servers with `rollcall up`",
-        )
-    library = all_machines(settings.contracts_dir)
-    process = WorkerProcess(settings, library, lambda *room: send_drain(app, *room))
-    app = create_app(settings, process, [domain_of(machine) for machine in library])
+    app, _ = _parts(settings)
     source = TickSource(settings.runtime_name or socket.gethostname(), system_clock)
     pulse = Pulse(settings)
 
@@ -48,3 +41,21 @@ def celery_app(settings: Settings) -> Celery:
         lambda **_: configure_logging(settings), weak=False, dispatch_uid="rollcall.logs"
     )
     return app
+
+
+def producer(settings: Settings) -> WorkerProcess:
+    """What a process needs that submits messages and runs no tasks."""
+    _, process = _parts(settings)
+    return process
+
+
+def _parts(settings: Settings) -> tuple[Celery, WorkerProcess]:
+    if settings.broker_url is None:
+        raise ConfigurationError(
+            "ROLLCALL_BROKER_URL is not set and no stack runs here",
+            "set it, or start the embedded servers with `rollcall up`",
+        )
+    library = all_machines(settings.contracts_dir)
+    process = WorkerProcess(settings, library, lambda *room: send_drain(app, *room))
+    app = create_app(settings, process, [domain_of(machine) for machine in library])
+    return app, process

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from fsm.contract_yaml import load_contract
 from fsm.library import Loaded
 from fsm.machines import Machines
+from models.registry import MessageRegistry
 from tasks.catalogue import catalogue
 from tasks.database import open_engine
 from tasks.doorbell import Doorbell
@@ -59,11 +60,15 @@ class _Held:
         return machines
 
     @cached_property
+    def registry(self) -> MessageRegistry:
+        return catalogue(self.machines)
+
+    @cached_property
     def runtime(self) -> Runtime:
         return Runtime(
             self.engine,
             self.machines,
-            catalogue(self.machines),
+            self.registry,
             self.doorbell,
             Redactor(self._settings.secrets),
         )
@@ -86,6 +91,10 @@ class WorkerProcess:
     @property
     def doorbell(self) -> Doorbell:
         return self._own().doorbell
+
+    @property
+    def registry(self) -> MessageRegistry:
+        return self._own().registry
 
     @property
     def runtime(self) -> Runtime:

@@ -167,8 +167,10 @@ def start_role(settings: Settings) -> Iterator[StartRole]:
         wait_until_ready(child, probe, 60)
         return child
 
-    yield start
-    stop_together(started)
+    # Held, so that another run's sweep does not take our processes for somebody's leftovers.
+    with home.owned():
+        yield start
+        stop_together(started)
 
 
 @pytest.fixture

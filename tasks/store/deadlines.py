@@ -20,12 +20,13 @@ from tasks.store.inbox import Addressed
 # The same deadline is the same message, whichever beat's tick finds it.
 _NAMESPACE = UUID("6f1c0f5e-8f0b-5b0f-9f57-0d2b5b7f2f11")
 
+# now() and not clock_timestamp(): an index cannot be searched by what changes while it is searched.
 _DUE = text(
     """
     SELECT entity_id, machine, partition, CAST(deadlines AS text), CAST(correlation_id AS text),
-           clock_timestamp()
+           now()
       FROM entities
-     WHERE next_deadline <= clock_timestamp()
+     WHERE next_deadline <= now()
      ORDER BY next_deadline
      LIMIT :most
        FOR UPDATE SKIP LOCKED

@@ -43,6 +43,20 @@ _HOLD = text(
     "SELECT machine, last_applied_sequence FROM entities"
     " WHERE entity_id = ANY (CAST(:entity_ids AS text[])) ORDER BY entity_id, machine FOR UPDATE"
 )
+_KEPT = text(
+    f"SELECT {_COLUMNS}, digest FROM entities WHERE entity_id = ANY (CAST(:entity_ids AS text[]))"  # noqa: S608
+)
+_WITHOUT_LOG = text(
+    """
+    SELECT entity_id, machine, last_applied_sequence,
+           NOT EXISTS (SELECT FROM event_log AS l
+                        WHERE l.entity_id = e.entity_id AND l.machine = e.machine)
+      FROM entities AS e
+     WHERE (entity_id, machine) > (:entity_id, :machine)
+     ORDER BY entity_id, machine
+     LIMIT :most
+    """
+)
 _ROWS = """
     unnest(CAST(:entity_ids AS text[]), CAST(:machines AS text[]), CAST(:domains AS text[]),
            CAST(:partitions AS smallint[]), CAST(:states AS text[]), CAST(:contexts AS text[]),
@@ -117,6 +131,33 @@ def confirm(session: Session, projections: Collection[Projection]) -> None:
     entity_ids = sorted({each.entity_id for each in projections})
     if dict(session.execute(_HOLD, {"entity_ids": entity_ids}).tuples().all()) != read:
         raise StaleWriteError("the entity moved meanwhile", "try again")
+
+
+def kept(
+    session: Session, entity_ids: Iterable[str]
+) -> dict[tuple[str, str], tuple[Projection, bytes]]:
+    """The rows as they are, each with the digest it is kept with."""
+    found = {}
+    for entity_id, machine, *row, digest in session.execute(
+        _KEPT, {"entity_ids": sorted(entity_ids)}
+    ):
+        found[entity_id, machine] = (_projection(entity_id, machine, *row), bytes(digest))
+    return found
+
+
+class Walked(NamedTuple):
+    """A row met on the way through all of them."""
+
+    entity_id: str
+    machine: str
+    sequence: int
+    has_no_log: bool
+
+
+def after(session: Session, entity_id: str, machine: str, most: int) -> list[Walked]:
+    """The next rows by key, and whether the log knows them."""
+    values = {"entity_id": entity_id, "machine": machine, "most": most}
+    return [Walked(*row) for row in session.execute(_WITHOUT_LOG, values)]
 
 
 def save(session: Session, changes: Sequence[Change], now: datetime) -> None:

@@ -1,7 +1,7 @@
 """The append-only log of applied events. The database itself refuses to change or delete a row."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -61,17 +61,26 @@ _SELECT = """
       FROM event_log
 """
 _OF_ENTITY = text(f"{_SELECT} WHERE entity_id = :entity_id ORDER BY applied_at, machine, sequence")
-# A page of whole entities: a replay holds no transaction for long and no log in memory.
-_PAGE = text(
+# By key, in its order: a replay holds no transaction for long and no log in memory.
+_AFTER = text(
     f"""
-    {_SELECT} WHERE entity_id IN (
-        SELECT DISTINCT entity_id FROM event_log
-         WHERE entity_id > :after AND (:machine = '' OR machine = :machine)
-         ORDER BY entity_id LIMIT :entities
-    ) AND (:machine = '' OR machine = :machine)
-    ORDER BY entity_id, machine, sequence
-    """  # noqa: S608
+    {_SELECT}
+     WHERE (entity_id, machine, sequence) > (:entity_id, :machine, :sequence)
+       AND (:only = '' OR machine = :only)
+     ORDER BY entity_id, machine, sequence
+     LIMIT :most
+    """
 )
+_TAILS = text(
+    f"""
+    {_SELECT} AS l JOIN unnest(CAST(:entity_ids AS text[]), CAST(:machines AS text[]),
+                               CAST(:sequences AS bigint[])) AS k (e, m, s)
+      ON l.entity_id = k.e AND l.machine = k.m AND l.sequence > k.s
+     ORDER BY entity_id, machine, sequence
+    """
+)
+# One at a time: IF NOT EXISTS does not help two that look at the same moment.
+_ALONE = text("SELECT pg_advisory_xact_lock(hashtext('event_log_add_months'))")
 _MONTHS = text("SELECT event_log_add_months(2)")
 
 
@@ -106,14 +115,33 @@ def of_entity(session: Session, entity_id: str) -> list[Applied]:
     return [_applied(*row) for row in session.execute(_OF_ENTITY, {"entity_id": entity_id})]
 
 
-def page(session: Session, after: str, entities: int, machine: str = "") -> Iterator[Applied]:
-    """The log of the next entities after `after`, whole."""
-    values = {"after": after, "entities": entities, "machine": machine}
-    return (_applied(*row) for row in session.execute(_PAGE, values))
+class Place(NamedTuple):
+    """Where in the log a reader stands."""
+
+    entity_id: str = ""
+    machine: str = ""
+    sequence: int = 0
+
+
+def after(session: Session, place: Place, most: int, only: str = "") -> list[Applied]:
+    """The next events, entity by entity, each entity's in order; `only` those of one machine."""
+    values = {**place._asdict(), "most": most, "only": only}
+    return [_applied(*row) for row in session.execute(_AFTER, values)]
+
+
+def tails(session: Session, places: Sequence[Place]) -> list[Applied]:
+    """What each of these entities' logs has beyond a sequence."""
+    values = {
+        "entity_ids": [place.entity_id for place in places],
+        "machines": [place.machine for place in places],
+        "sequences": [place.sequence for place in places],
+    }
+    return [_applied(*row) for row in session.execute(_TAILS, values)]
 
 
 def add_months(session: Session) -> None:
     """Make the partitions of this month and the next two."""
+    session.execute(_ALONE)
     session.execute(_MONTHS)
 
 

@@ -39,8 +39,8 @@ _PUT = text(
 )
 _TAKE = text(
     """
-    SELECT position, attempts, message_id, correlation_id, causation_id, emitted_at, entity_id,
-           message_type, CAST(payload AS text)
+    SELECT position, attempts, CAST(message_id AS text), CAST(correlation_id AS text),
+           CAST(causation_id AS text), emitted_at, entity_id, message_type, CAST(payload AS text)
       FROM inbox
      WHERE domain = :domain AND partition = :partition
      ORDER BY position
@@ -62,6 +62,10 @@ _BEGIN = text(
     """
 )
 _ANY = text("SELECT EXISTS (SELECT FROM inbox WHERE domain = :domain AND partition = :partition)")
+_KNOWN = text(
+    "SELECT CAST(message_id AS text) FROM inbox"
+    " WHERE message_id = ANY (CAST(:message_ids AS uuid[]))"
+)
 _UNRUNG = text(
     """
     SELECT domain, partition FROM partitions AS p
@@ -123,24 +127,30 @@ def any_waiting(session: Session, domain: str, partition: int) -> bool:
     return bool(session.execute(_ANY, values).scalar_one())
 
 
+def known(session: Session, message_ids: Sequence[UUID]) -> set[UUID]:
+    """Which of these messages wait."""
+    rows = session.execute(_KNOWN, {"message_ids": [str(each) for each in message_ids]})
+    return {UUID(found) for (found,) in rows}
+
+
 def waiting_partitions(session: Session) -> list[tuple[str, int]]:
     """Every partition with something to do: one index probe each, however long the inbox is."""
     return [(domain, partition) for domain, partition in session.execute(_UNRUNG)]
 
 
 def _envelope(
-    message_id: UUID | str,
-    correlation_id: UUID | str,
-    causation_id: UUID | str | None,
+    message_id: str,
+    correlation_id: str,
+    causation_id: str | None,
     emitted_at: datetime,
     entity_id: str,
     message_type: str,
     payload: str,
 ) -> Envelope:
     return Envelope.trusted(
-        message_id=UUID(str(message_id)),
-        correlation_id=UUID(str(correlation_id)),
-        causation_id=None if causation_id is None else UUID(str(causation_id)),
+        message_id=UUID(message_id),
+        correlation_id=UUID(correlation_id),
+        causation_id=None if causation_id is None else UUID(causation_id),
         emitted_at=emitted_at,
         entity_id=entity_id,
         message_type=message_type,

@@ -131,7 +131,8 @@ def test_the_app_knows_exactly_its_tasks() -> None:
     app = celery_app(SETTINGS)
     app.finalize()
     assert {name for name in app.tasks if not name.startswith("celery.")} == {
-        "runtime.events.RuntimeTick"
+        "runtime.events.RuntimeTick",
+        "runtime.DrainPartition",
     }
 
 

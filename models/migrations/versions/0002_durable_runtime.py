@@ -61,6 +61,9 @@ _STEPS = (
     ) WITH ({_BUSY})
     """,
     """
+    CREATE INDEX inbox_message_id_idx ON inbox (message_id)
+    """,
+    """
     CREATE TABLE processed (
         message_id uuid CONSTRAINT processed_pkey PRIMARY KEY,
         result text NOT NULL,
