@@ -8,6 +8,8 @@
     ├── MessageError              an envelope, a message type or a handler's output is not allowed
     │   └── ShapeError            a handler was given or returned what its role may not have
     ├── StaleWriteError           a row moved since it was read: the writer tries again
+    ├── VersionConflictError      the caller expected another version than the row has
+    ├── ContentionError           every attempt of a direct transition lost to another writer
     ├── GuardError                a guard cannot be loaded or answered (fsm.guard_terms)
     ├── RuleError                 a validation rule cannot be read (fsm.validation)
     ├── InvalidActionTransitionError   a status that cannot follow another (fsm.actions)
@@ -65,6 +67,19 @@ class MessageError(RollcallError):
 
 class StaleWriteError(RollcallError):
     """A row moved since it was read: the writer tries again."""
+
+
+class VersionConflictError(RollcallError):
+    """The caller expected another version than the row has."""
+
+    def __init__(self, message: str, remedy: str, expected: int, actual: int) -> None:
+        super().__init__(message, remedy)
+        self.expected = expected
+        self.actual = actual
+
+
+class ContentionError(RollcallError):
+    """Every attempt of a direct transition lost to another writer."""
 
 
 class ShapeError(MessageError):

@@ -26,18 +26,9 @@ from tasks.doorbell import Doorbell, Room
 from tasks.pace import Pace
 from tasks.poison import bury_first, count_attempt, refuses
 from tasks.redaction import Redactor
-from tasks.store import (
-    contracts,
-    counts,
-    dead_letters,
-    entities,
-    event_log,
-    inbox,
-    intents,
-    partitions,
-    processed,
-)
+from tasks.store import contracts, entities, inbox, partitions, processed
 from tasks.telemetry import report
+from tasks.writing import write
 
 
 @dataclass(frozen=True)
@@ -175,21 +166,10 @@ class Runtime:
                 stored, held = entities.lock(session, {each.entity_id for each in messages})
                 self._learn(session, stored)
                 fold_batch(batch, self._rules, waiting, known, stored, held)
-                self._write(session, batch)
+                write(session, batch)
         report(batch)
         self._doorbell.ring({(each.domain, each.partition) for each in batch.elsewhere})
         return batch
-
-    def _write(self, session: Session, batch: Batch) -> None:
-        """Projections, log, intents, events: one statement each, however long the batch is."""
-        entities.save(session, batch.changes, batch.now)
-        event_log.append(session, batch.applied)
-        intents.put(session, batch.intents, batch.now)
-        inbox.put(session, batch.elsewhere)
-        dead_letters.put(session, batch.dead)
-        processed.record(session, batch.results)
-        counts.move(session, batch.domain, batch.partition, batch.moved)
-        inbox.remove(session, batch.domain, batch.partition, batch.done)
 
     def _sign_in(self, connection: Connection, room: Room) -> bool | None:
         """Become the partition's writer; True if the one before died in the middle of it, None if

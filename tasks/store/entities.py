@@ -1,7 +1,7 @@
 """Where every entity of every machine stands: locked, read and written in sets."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -38,6 +38,10 @@ _LOCK = text(
 )
 _READ = text(
     f"SELECT {_COLUMNS} FROM entities WHERE entity_id = ANY (CAST(:entity_ids AS text[]))"  # noqa: S608
+)
+_HOLD = text(
+    "SELECT machine, last_applied_sequence FROM entities"
+    " WHERE entity_id = ANY (CAST(:entity_ids AS text[])) ORDER BY entity_id, machine FOR UPDATE"
 )
 _KEPT = text(
     f"SELECT {_COLUMNS}, digest FROM entities WHERE entity_id = ANY (CAST(:entity_ids AS text[]))"  # noqa: S608
@@ -118,6 +122,15 @@ def read(session: Session, entity_ids: Iterable[str]) -> Stored:
     for entity_id, machine, *row in session.execute(_READ, {"entity_ids": sorted(entity_ids)}):
         found.setdefault(entity_id, {})[machine] = _projection(entity_id, machine, *row)
     return found
+
+
+def confirm(session: Session, projections: Collection[Projection]) -> None:
+    """Lock one entity's rows and refuse to go on if any moved since it was read: for a decision
+    that rests on more rows than it writes."""
+    read = {each.machine: each.sequence for each in projections}
+    entity_ids = sorted({each.entity_id for each in projections})
+    if dict(session.execute(_HOLD, {"entity_ids": entity_ids}).tuples().all()) != read:
+        raise StaleWriteError("the entity moved meanwhile", "try again")
 
 
 def kept(

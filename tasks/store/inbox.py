@@ -111,8 +111,9 @@ def take(session: Session, domain: str, partition: int, most: int) -> list[Waiti
 
 
 def remove(session: Session, domain: str, partition: int, positions: Sequence[int]) -> None:
-    values = {"domain": domain, "partition": partition, "positions": list(positions)}
-    session.execute(_REMOVE, values)
+    if positions:
+        values = {"domain": domain, "partition": partition, "positions": list(positions)}
+        session.execute(_REMOVE, values)
 
 
 def begin(session: Session, domain: str, partition: int, position: int) -> int:

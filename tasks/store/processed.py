@@ -10,6 +10,7 @@ _KNOWN = text(
     "SELECT CAST(message_id AS text) FROM processed"
     " WHERE message_id = ANY (CAST(:message_ids AS uuid[]))"
 )
+_RESULT = text("SELECT result FROM processed WHERE message_id = CAST(:message_id AS uuid)")
 # No ON CONFLICT: two partitions with the same message id must not both commit. The loser's
 # transaction rolls back and finds the message processed when it tries again.
 _RECORD = text(
@@ -23,6 +24,13 @@ _RECORD = text(
 def known(session: Session, message_ids: Sequence[UUID]) -> set[UUID]:
     rows = session.execute(_KNOWN, {"message_ids": [str(each) for each in message_ids]})
     return {UUID(found) for (found,) in rows}
+
+
+def result(session: Session, message_id: UUID) -> str | None:
+    """What became of a message; None if it was not seen yet."""
+    values = {"message_id": str(message_id)}
+    found: str | None = session.execute(_RESULT, values).scalar_one_or_none()
+    return found
 
 
 def record(session: Session, results: Mapping[UUID, str]) -> None:

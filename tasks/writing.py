@@ -1,0 +1,18 @@
+"""What one transaction writes for a batch: the same for a drain and for a direct transition."""
+
+from sqlalchemy.orm import Session
+
+from tasks.batch import Batch
+from tasks.store import counts, dead_letters, entities, event_log, inbox, intents, processed
+
+
+def write(session: Session, batch: Batch) -> None:
+    """Projections, log, intents, events: one statement each, however long the batch is."""
+    entities.save(session, batch.changes, batch.now)
+    event_log.append(session, batch.applied)
+    intents.put(session, batch.intents, batch.now)
+    inbox.put(session, batch.elsewhere)
+    dead_letters.put(session, batch.dead)
+    processed.record(session, batch.results)
+    counts.move(session, batch.domain, batch.partition, batch.moved)
+    inbox.remove(session, batch.domain, batch.partition, batch.done)
