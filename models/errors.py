@@ -15,6 +15,7 @@
     ├── InvalidActionTransitionError   a status that cannot follow another (fsm.actions)
     ├── InfraUnavailableError     a server we depend on does not answer, or an open circuit says so
     ├── AccessRefusedError        a server answers and refuses our credentials
+    ├── LogError                  a month cannot be taken off the log (tasks.retention)
     ├── SchemaError               the database and the code do not fit
     │   ├── SchemaBehindError     the database waits for `rollcall db upgrade`
     │   └── SchemaAheadError      the database was upgraded by newer code

@@ -1,10 +1,11 @@
 """A projection: where one entity of one machine stands. Equal folds have equal bytes."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from models.canonical import canonical
@@ -53,6 +54,15 @@ class Projection:
 
     def digest(self) -> bytes:
         return hashlib.sha256(self.text().encode("utf-8", "surrogatepass")).digest()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `text` wrote."""
+        said = json.loads(text)
+        said["deadlines"] = deadlines_from_json(said["deadlines"])
+        said["last_event_id"] = UUID(said["last_event_id"])
+        said["correlation_id"] = UUID(said["correlation_id"])
+        return cls(**said)
 
     @property
     def next_deadline(self) -> datetime | None:

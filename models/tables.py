@@ -209,7 +209,7 @@ dead_letters = Table(
     Column("closed_as", Text),
 )
 
-# Projections as they were: for reads, and the base that outlives detached months of the log.
+# Projections as they were, for reads; the newest of each entity.
 snapshots = Table(
     "snapshots",
     metadata,
@@ -219,4 +219,15 @@ snapshots = Table(
     Column("projection", JSON, nullable=False),
     Column("digest", LargeBinary, nullable=False),
     Column("taken_at", Time, nullable=False),
+)
+
+# Where each entity stood when a month of its log was taken away: what the rest is folded onto.
+log_bases = Table(
+    "log_bases",
+    metadata,
+    Column("entity_id", Text, primary_key=True),
+    Column("machine", Text, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("projection", JSON, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
 )

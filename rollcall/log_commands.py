@@ -70,7 +70,7 @@ def replay(
     _refuse_unknown(process.machines, rebuild_ or machine)
     if rebuild_ and not yes:
         typer.confirm(f"Write the projections of {rebuild_} again from the log?", abort=True)
-    with _progress() as told:
+    with progress() as told:
         if rebuild_:
             seen = rebuild(process.engine, process.machines, rebuild_, told)
         else:
@@ -87,7 +87,9 @@ def take(
     as_json: AsJson = False,
 ) -> None:
     """Keep every projection as it is now. Exit code 1 when one is not what its digest says."""
-    found = take_snapshots(open_engine(ready_settings(), "snapshots", pooled=False), machine)
+    process = producer(ready_settings())
+    _refuse_unknown(process.machines, machine)
+    found = take_snapshots(process.engine, machine)
     if as_json:
         typer.echo(json.dumps(found._asdict()))
     else:
@@ -102,7 +104,7 @@ def _refuse_unknown(machines: Machines, machine: str) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int], None]]:
+def progress() -> Iterator[Callable[[int], None]]:
     """Counts events on a terminal; silent elsewhere."""
     columns = (
         TextColumn("folding"),

@@ -17,7 +17,7 @@ from fsm.machines import Machines, domain_of, partition_of
 from fsm.reducer import fold, unborn
 from models.errors import RollcallError, StaleWriteError
 from models.projection import Projection
-from tasks.store import entities, event_log, partitions, snapshots
+from tasks.store import entities, event_log, log_bases, partitions, snapshots
 from tasks.store.event_log import Applied, Place
 
 _PAGE = 5000
@@ -74,13 +74,19 @@ class _Refold:
         self._key: Key | None = None
         self._at: Projection | None = None
 
-    def take(self, row: Applied) -> Projection | None:
-        """Fold one event; give the entity before it, when this is the first of another."""
+    @property
+    def key(self) -> Key | None:
+        return self._key
+
+    def take(self, row: Applied, bases: log_bases.Bases) -> Projection | None:
+        """Fold one event; give the entity before it, when this is the first of another. What is no
+        longer on the log begins with its base."""
         key, through = (row.entity_id, row.machine), None
         begins = key != self._key
         if begins:
             through = self.end()
             self._key = key
+            self._at = bases.get((*key, row.sequence - 1))
         self._seen.events += 1
         if begins or self._at is not None:
             self._at = _refolded(self._machines, self._at, row, self._seen)
@@ -128,6 +134,15 @@ def verify(
             _compare(seen, projection, kept.get((projection.entity_id, projection.machine)))
     _rows_without_log(engine, seen, only)
     _snapshots(engine, seen, only)
+    return seen
+
+
+def keep_bases(engine: Engine, machines: Machines, before: str, told: Told) -> Replayed:
+    """Fold the log up to a time and keep where each of its entities stood then."""
+    seen = Replayed()
+    for session, through in _pages(engine, machines, seen, "", told, before):
+        log_bases.put(session, through)
+        seen.projections += len(through)
     return seen
 
 
@@ -208,16 +223,22 @@ def _compare(seen: Replayed, folded: Projection, kept: tuple[Projection, bytes] 
 
 
 def _pages(
-    engine: Engine, machines: Machines, seen: Replayed, only: str, told: Told
+    engine: Engine,
+    machines: Machines,
+    seen: Replayed,
+    only: str,
+    told: Told,
+    before: str = "infinity",
 ) -> Iterator[tuple[Session, list[Projection]]]:
     """Page by page, within a transaction that sees one moment: the entities whose log ends there.
     An entity at the end of a page is finished with the next, whatever was added to it meanwhile."""
     refold, place, full = _Refold(machines, seen), Place(), True
     while full:
         with _moment(engine) as session:
-            rows = event_log.after(session, place, _PAGE, only)
+            rows = event_log.after(session, place, _PAGE, only, before)
             full = len(rows) == _PAGE
-            through = [each for row in rows if (each := refold.take(row)) is not None]
+            bases = _bases(session, refold.key, rows)
+            through = [each for row in rows if (each := refold.take(row, bases)) is not None]
             if not full and (last := refold.end()) is not None:
                 through.append(last)
             yield session, through
@@ -226,16 +247,35 @@ def _pages(
         told(len(rows))
 
 
+def _bases(session: Session, key: Key | None, rows: list[Applied]) -> log_bases.Bases:
+    """What the entities that begin in this page stood at, where the log does not begin with 1."""
+    wanted = set()
+    for row in rows:
+        if (row.entity_id, row.machine) != key and row.sequence > 1:
+            wanted.add(row.entity_id)
+        key = (row.entity_id, row.machine)
+    return log_bases.of(session, wanted) if wanted else {}
+
+
 def _rows_without_log(engine: Engine, seen: Replayed, only: str) -> None:
+    """Such a row stands at a base whose whole log was taken off, or nowhere."""
     place, full = ("", ""), True
     while full:
         with _moment(engine) as session:
             rows = entities.after(session, *place, _PAGE)
-        full = len(rows) == _PAGE
-        for row in rows:
-            place = (row.entity_id, row.machine)
-            if row.has_no_log and only in ("", row.machine):
-                seen.note(*row[:3], "there is a row, and the log does not know it")
+            full = len(rows) == _PAGE
+            lost = [row for row in rows if row.has_no_log and only in ("", row.machine)]
+            if lost:
+                bases = log_bases.of(session, {row.entity_id for row in lost})
+                kept = entities.kept(session, {row.entity_id for row in lost})
+                for row in lost:
+                    base = bases.get(row[:3])
+                    if base is None:
+                        seen.note(*row[:3], "there is a row, and the log does not know it")
+                    else:
+                        _compare(seen, base, kept.get(row[:2]))
+        if rows:
+            place = rows[-1][:2]
 
 
 def _snapshots(engine: Engine, seen: Replayed, only: str) -> None:

@@ -101,6 +101,7 @@ class Settings:
     cache: Annotated[Path | None, Folder] = None
     consul_bin: Annotated[Path | None, Reader(Path, "the path of a consul binary")] = None
     contracts_dir: Annotated[Path | None, Folder] = None
+    log_retention_months: Annotated[int, Reader(_number(0, 1200), "months, or 0 to keep all")] = 0
     runtime_name: Annotated[str | None, Reader(_name, "letters, digits, dots and dashes")] = None
     workers: Annotated[int, Reader(_number(1, 64), "a number from 1 to 64")] = 2
     worker_concurrency: Annotated[int, Reader(_number(1, 256), "a number from 1 to 256")] = 2

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -66,7 +66,7 @@ _AFTER = text(
     f"""
     {_SELECT}
      WHERE (entity_id, machine, sequence) > (:entity_id, :machine, :sequence)
-       AND (:only = '' OR machine = :only)
+       AND (:only = '' OR machine = :only) AND applied_at < :before
      ORDER BY entity_id, machine, sequence
      LIMIT :most
     """
@@ -81,6 +81,19 @@ _TAILS = text(
 )
 # One at a time: IF NOT EXISTS does not help two that look at the same moment.
 _ALONE = text("SELECT pg_advisory_xact_lock(hashtext('event_log_add_months'))")
+_LISTED = text(
+    r"""
+    SELECT name, begins, CAST(begins + interval '1 month' AS date), bytes
+      FROM (SELECT c.relname AS name, to_date(right(c.relname, 6), 'YYYYMM') AS begins,
+                   pg_total_relation_size(c.oid) AS bytes
+              FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+             WHERE i.inhparent = CAST('event_log' AS regclass)
+               AND c.relname ~ '^event_log_[0-9]{6}$') AS listed
+     ORDER BY begins
+    """
+)
+_ASTRAY = text("SELECT EXISTS (SELECT FROM event_log_default WHERE applied_at < :before)")
+_DETACH = text("SELECT event_log_detach(:name)")
 _MONTHS = text("SELECT event_log_add_months(2)")
 
 
@@ -123,9 +136,12 @@ class Place(NamedTuple):
     sequence: int = 0
 
 
-def after(session: Session, place: Place, most: int, only: str = "") -> list[Applied]:
-    """The next events, entity by entity, each entity's in order; `only` those of one machine."""
-    values = {**place._asdict(), "most": most, "only": only}
+def after(
+    session: Session, place: Place, most: int, only: str = "", before: str = "infinity"
+) -> list[Applied]:
+    """The next events, entity by entity, each entity's in order; `only` those of one machine, or
+    those applied before a time."""
+    values = {**place._asdict(), "most": most, "only": only, "before": before}
     return [_applied(*row) for row in session.execute(_AFTER, values)]
 
 
@@ -137,6 +153,30 @@ def tails(session: Session, places: Sequence[Place]) -> list[Applied]:
         "sequences": [place.sequence for place in places],
     }
     return [_applied(*row) for row in session.execute(_TAILS, values)]
+
+
+class Month(NamedTuple):
+    """A month of the log, as one table."""
+
+    name: str
+    begins: date
+    ends: date
+    bytes: int
+
+
+def months(session: Session) -> list[Month]:
+    """The months that are on the log, oldest first."""
+    return [Month(*row) for row in session.execute(_LISTED)]
+
+
+def any_astray(session: Session, before: date) -> bool:
+    """Whether the default partition holds events of that time: no month was there for them."""
+    return bool(session.execute(_ASTRAY, {"before": before}).scalar_one())
+
+
+def detach(session: Session, month: Month) -> None:
+    """Take the month off the log; its table stays, as unchangeable as before."""
+    session.execute(_DETACH, {"name": month.name})
 
 
 def add_months(session: Session) -> None:

@@ -60,6 +60,10 @@ _CHECK = text(
                SELECT FROM event_log AS l
                 WHERE l.entity_id = p.entity_id AND l.machine = p.machine
                   AND l.sequence = p.sequence AND l.digest = p.digest
+                UNION ALL
+               SELECT FROM log_bases AS b
+                WHERE b.entity_id = p.entity_id AND b.machine = p.machine
+                  AND (b.sequence > p.sequence OR (b.sequence, b.digest) = (p.sequence, p.digest))
            ) AS holds
       FROM page AS p
      ORDER BY p.entity_id, p.machine

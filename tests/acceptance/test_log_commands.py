@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tasks.settings import Settings
-from tests.conftest import Rollcall
+from tests.conftest import Rollcall, sql
 from tests.runtime_kit import MACHINES, Kit, kit_of, press
 
 
@@ -90,3 +90,41 @@ def test_a_replay_of_nothing_is_refused(
     done = rollcall("replay", *words, settings=lamps)
     assert done.returncode == 2
     assert named in done.stderr
+
+
+def test_the_months_of_the_log_are_listed_and_nothing_is_detached_unasked(
+    rollcall: Rollcall, settings: Settings
+) -> None:
+    listed = json.loads(rollcall("log", "partitions", "--json", settings=settings).stdout)
+    assert len(listed) == 3
+    assert "event_log_" in rollcall("log", "partitions", settings=settings).stdout
+    kept = rollcall("log", "detach", settings=settings)
+    assert (kept.returncode, "everything is kept" in kept.stderr) == (2, True)
+    nothing = rollcall("log", "detach", "--older-than", "1", settings=settings)
+    assert (nothing.returncode, nothing.stdout) == (0, "to be detached: nothing\n")
+
+
+def test_a_month_is_detached_when_asked_and_confirmed(
+    rollcall: Rollcall, settings: Settings
+) -> None:
+    sql(
+        settings.database_url,
+        "SELECT event_log_add_partition('event_log_200101',"
+        " 'FOR VALUES FROM (''2001-01-01 00:00+00'') TO (''2001-02-01 00:00+00'')')",
+    )
+    policy = settings.at(log_retention_months=6)
+    dry = rollcall("log", "detach", "--dry-run", "--json", settings=policy)
+    assert json.loads(dry.stdout) == {"due": ["event_log_200101"], "detached": []}
+    unconfirmed = rollcall("log", "detach", settings=policy)
+    assert unconfirmed.returncode == 1
+    assert len(json.loads(rollcall("log", "partitions", "--json", settings=settings).stdout)) == 4
+    done = rollcall("log", "detach", "--yes", settings=policy)
+    assert done.stdout == "event_log_200101 is off: 0 events of 0 entities\n"
+    assert sql(settings.database_url, "SELECT count(*) FROM event_log_200101") == [(0,)]
+
+
+def test_snapshots_are_taken_by_command(rollcall: Rollcall, settings: Settings) -> None:
+    taken = rollcall("snapshots", "take", "--json", settings=settings)
+    assert json.loads(taken.stdout) == {"taken": 0, "passed_over": 0}
+    unknown = rollcall("snapshots", "take", "--machine", "nope", settings=settings)
+    assert (unknown.returncode, "there is no machine 'nope'" in unknown.stderr) == (2, True)

@@ -218,6 +218,26 @@ _STEPS = (
     CREATE INDEX dead_letters_entity_id_idx ON dead_letters (entity_id)
     """,
     """
+    CREATE TABLE log_bases (
+        entity_id text NOT NULL,
+        machine text NOT NULL,
+        sequence bigint NOT NULL,
+        projection json NOT NULL,
+        digest bytea NOT NULL,
+        CONSTRAINT log_bases_pkey PRIMARY KEY (entity_id, machine, sequence)
+    )
+    """,
+    # A month that is taken off the log is kept as it is, and stays as unchangeable as before.
+    """
+    CREATE FUNCTION event_log_detach(name text) RETURNS void LANGUAGE plpgsql AS $$
+    BEGIN
+        EXECUTE format('ALTER TABLE event_log DETACH PARTITION %I', name);
+        EXECUTE format('CREATE OR REPLACE TRIGGER event_log_append_only
+            BEFORE UPDATE OR DELETE ON %I
+            FOR EACH ROW EXECUTE FUNCTION event_log_is_append_only()', name);
+    END $$
+    """,
+    """
     CREATE TABLE snapshots (
         entity_id text NOT NULL,
         machine text NOT NULL,
@@ -238,9 +258,10 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute(
-        "DROP TABLE snapshots, dead_letters, intents, event_log, state_counts, entities, processed,"
-        " inbox, contracts, partitions, runtime_layout"
+        "DROP TABLE log_bases, snapshots, dead_letters, intents, event_log, state_counts, entities,"
+        " processed, inbox, contracts, partitions, runtime_layout"
     )
+    op.execute("DROP FUNCTION event_log_detach(text)")
     op.execute("DROP FUNCTION event_log_add_months(integer)")
     op.execute("DROP FUNCTION event_log_add_partition(text, text)")
     op.execute("DROP FUNCTION event_log_is_append_only()")
