@@ -186,8 +186,132 @@ intents = Table(
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     Column("leased_until", Time),
     Column("not_after", Time),
+    Column("position", BigInteger, Identity(always=True), nullable=False),
+    Column("sequence", BigInteger, nullable=False, server_default=text("0")),
+    Column("registration_id", Text),
+    Column("tries", Integer, nullable=False, server_default=text("0")),
+    Column("history", JSON, nullable=False, server_default=text("'[]'")),
 )
 Index("intents_due_idx", intents.c.service, intents.c.due_at)
+Index("intents_order_idx", intents.c.entity_id, intents.c.service, intents.c.position)
+
+# What became of every intent. A natural key holds among the successes still in force.
+effect_ledger = Table(
+    "effect_ledger",
+    metadata,
+    Column("intent_id", Uuid, primary_key=True),
+    Column("entity_id", Text, nullable=False),
+    Column("machine", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("registration_id", Text),
+    Column("status", Text, nullable=False),
+    Column("payload_digest", LargeBinary, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text),
+    Column("settled_at", Time, nullable=False),
+)
+Index(
+    "effect_ledger_in_force_idx",
+    effect_ledger.c.entity_id,
+    effect_ledger.c.kind,
+    effect_ledger.c.registration_id,
+    unique=True,
+    postgresql_where=effect_ledger.c.status == text("'succeeded'"),
+)
+
+# Whether calls to a service go through.
+circuits = Table(
+    "circuits",
+    metadata,
+    Column("service", Text, primary_key=True),
+    Column("state", Text, nullable=False, server_default=text("'CLOSED'")),
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    Column("opened_at", Time),
+    Column("probe_holder", Text),
+    Column("probe_since", Time),
+    Column("barred_until", Time),
+    Column("changed_at", Time, nullable=False, server_default=text("now()")),
+)
+
+# What the PostgreSQL effect writes of a node; the view `node_registrations` shows it with the
+# states of its machines and its last heartbeat.
+node_records = Table(
+    "node_records",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("registration_id", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("deployment_id", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("network_id", Text, nullable=False),
+    Column("consul_service_id", Text, nullable=False),
+    Column("record", JSON, nullable=False),
+    Column("correlation_id", Uuid, nullable=False),
+    Column("registered_at", Time, nullable=False),
+    Column("updated_at", Time, nullable=False),
+)
+
+# When each live node was heard of last. Telemetry: no event, no part of any projection.
+heartbeats = Table(
+    "heartbeats",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("last_seen", Time, nullable=False),
+    Column("deadline", Time, nullable=False),
+)
+
+# One row: since when so many nodes are silent at once that we doubt our own network.
+brake = Table(
+    "brake",
+    metadata,
+    Column(
+        "singleton",
+        Boolean,
+        CheckConstraint("singleton", name="singleton"),
+        primary_key=True,
+        server_default=text("true"),
+    ),
+    Column("held_since", Time),
+    Column("silent", Integer, nullable=False, server_default=text("0")),
+    Column("live", Integer, nullable=False, server_default=text("0")),
+    Column("measured_at", Time),
+)
+
+# Nodes to be looked at in Consul again: somebody may have written after losing its lease.
+consul_rechecks = Table(
+    "consul_rechecks",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("due_at", Time, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
+# What each run of the garbage collection took away.
+registration_gc_log = Table(
+    "registration_gc_log",
+    metadata,
+    Column("run_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("run_timestamp", Time, nullable=False, server_default=text("now()")),
+    Column("nodes_cleaned", Integer, nullable=False),
+    Column("node_ids", JSON, nullable=False),
+    Column("details", JSON, nullable=False, server_default=text("'{}'")),
+)
+
+# How each attempt to register a node went.
+registration_outcomes = Table(
+    "registration_outcomes",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("registration_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("postgres_applied", Boolean, nullable=False),
+    Column("consul_applied", Boolean, nullable=False),
+    Column("error", Text),
+    Column("correlation_id", Uuid, nullable=False),
+    Column("recorded_at", Time, nullable=False),
+)
 
 # What could not be done, with all that is needed to understand it and to do it again.
 dead_letters = Table(
@@ -207,6 +331,18 @@ dead_letters = Table(
     Column("created_at", Time, nullable=False, server_default=text("now()")),
     Column("closed_at", Time),
     Column("closed_as", Text),
+    Column("machine", Text),
+    Column("kind", Text),
+    Column("registration_id", Text),
+    Column("history", JSON, nullable=False, server_default=text("'[]'")),
+)
+Index(
+    "dead_letters_open_effect_idx",
+    dead_letters.c.entity_id,
+    dead_letters.c.kind,
+    dead_letters.c.registration_id,
+    unique=True,
+    postgresql_where=text("closed_at IS NULL AND kind IS NOT NULL"),
 )
 
 # Projections as they were, for reads; the newest of each entity.
