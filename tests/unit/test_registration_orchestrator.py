@@ -438,3 +438,11 @@ def test_results_of_effects_do_not_come_from_outside() -> None:
     assert len(results) == len(RESULT_TYPES) == 8
     assert not any(each.external for each in results)
     assert all(each.payload.__name__ != "OpenPayload" for each in results)
+
+
+def test_nobody_registers_a_node_behind_its_handshake() -> None:
+    run = Run()
+    data = {key: value for key, value in NODE.items() if key != "consul_tags"}
+    asked = {"machine": "registration", "trigger": "REGISTER", "data": {**data, "payload": "p"}}
+    assert run.tell("PullTrigger", asked, "commands").result == "REFUSED"
+    assert run.states == ("-", "-")
