@@ -96,6 +96,8 @@ def _reduce(
             before = unborn(contract, event.entity_id, workflow)
         elif before.contract_hash != contract.content_hash:
             contract = machines.of_hash(before.contract_hash)
+        if _outlived(pull.data, before.sequence):
+            continue
         folded = fold(contract, before, event.message_id, pull.trigger, pull.data, now)
         output = folded.output()
         check_output(Role.REDUCER, output)
@@ -110,6 +112,13 @@ def _reduce(
             for each in folded.outcome.follow_ups
         ]
     return follow_ups
+
+
+def _outlived(data: Mapping[str, Any], sequence: int) -> bool:
+    """An answer to what the machine asked for at another step than its last one. Nothing is folded
+    from it; orchestrators may still make something of it."""
+    asked_at = data.get("asked_at")
+    return type(asked_at) is int and asked_at != sequence
 
 
 def _orchestrate(

@@ -27,6 +27,7 @@ from rollcall.doctor import examine
 from rollcall.home import Home
 from rollcall.insights import clock
 from rollcall.log_commands import log_commands
+from rollcall.node_commands import node_commands, nodes
 from rollcall.retention_commands import retention_commands
 from rollcall.roles import roles
 from rollcall.schema_commands import schema_commands
@@ -51,6 +52,8 @@ app.add_typer(schema_commands, name="db")
 app.add_typer(contract_app, name="contract")
 app.command()(machines)
 app.command()(submit)
+app.command()(nodes)
+app.add_typer(node_commands, name="node")
 log_commands(app)
 app.add_typer(retention_commands, name="log")
 roles(app)

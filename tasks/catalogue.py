@@ -16,14 +16,27 @@ from fsm.orchestrators.registration import (
     RollCallPolicy,
 )
 from fsm.reducer import MachineReducer
+from models.messages.effect_results import REMOVALS, RESULTS
 from models.messages.registration import (
     DeregisterNodeRequested,
+    NodeBecameActive,
+    NodeDeparted,
+    NodeDeregistrationCompleted,
+    NodeDeregistrationStarted,
     NodeIntrospected,
+    NodeLivenessExpired,
+    NodePostgresRetried,
+    NodeRegistered,
+    NodeRegistrationAbandoned,
     NodeRegistrationAccepted,
     NodeRegistrationAcked,
     NodeRegistrationAckReceived,
+    NodeRegistrationAckTimedOut,
     NodeRegistrationInitiated,
+    NodeRegistrationRecovered,
     NodeRegistrationRejected,
+    NodeRegistrationRetried,
+    NodeRegistrationRetriesExhausted,
     RegisterNodeRequested,
 )
 from models.messages.runtime import TriggerPulled
@@ -43,12 +56,25 @@ EVERYBODY = RollCallPolicy()
 _ASKED = (NodeIntrospected, RegisterNodeRequested, NodeRegistrationAcked, DeregisterNodeRequested)
 _PAYLOADS: Mapping[str, type[BaseModel]] = MappingProxyType(
     {
-        each.message_type: each
+        str(each.message_type): each
         for each in (
             NodeRegistrationInitiated,
             NodeRegistrationAccepted,
             NodeRegistrationRejected,
+            NodeRegistered,
             NodeRegistrationAckReceived,
+            NodeRegistrationAckTimedOut,
+            NodeBecameActive,
+            NodeLivenessExpired,
+            NodeDeparted,
+            NodeRegistrationRecovered,
+            NodeDeregistrationStarted,
+            NodeDeregistrationCompleted,
+            NodeRegistrationRetried,
+            NodePostgresRetried,
+            NodeRegistrationAbandoned,
+            NodeRegistrationRetriesExhausted,
+            *RESULTS,
         )
     }
 )
@@ -65,6 +91,7 @@ def catalogue(machines: Machines, policy: RollCallPolicy = EVERYBODY) -> Message
             MessageSpec(parse_message_type(each.message_type), each, external=True)
             for each in _ASKED
         ]
+        specs += [MessageSpec(parse_message_type(each.message_type), each) for each in REMOVALS]
         handlers.append(RegistrationOrchestrator(policy, _folded(machines)).spec())
     return MessageRegistry(specs, handlers)
 

@@ -69,6 +69,19 @@ def _basic_auth(text: str) -> Secret:
     return Secret(text)
 
 
+def _list(text: str) -> frozenset[str]:
+    found = frozenset(each.strip() for each in text.split(","))
+    if not all(found):
+        raise ValueError
+    return found
+
+
+def _switch(text: str) -> bool:
+    return {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}[
+        text.strip().lower()
+    ]
+
+
 @dataclass(frozen=True)
 class Reader:
     """How one variable's text becomes a value, and what to tell who wrote it wrong."""
@@ -81,6 +94,7 @@ _URL = "postgresql://user:password@host:5432/name"
 Milliseconds = Annotated[int, Reader(_number(100, 600_000), "milliseconds from 100 to 600000")]
 Port = Annotated[int, Reader(_number(0, 65_535), "a port from 1 to 65535, or 0 for a free one")]
 Folder = Reader(Path, "a folder")
+Names = Reader(_list, "names with commas between them")
 
 
 @dataclass(frozen=True)
@@ -101,6 +115,9 @@ class Settings:
     cache: Annotated[Path | None, Folder] = None
     consul_bin: Annotated[Path | None, Reader(Path, "the path of a consul binary")] = None
     contracts_dir: Annotated[Path | None, Folder] = None
+    allowed_environments: Annotated[frozenset[str] | None, Names] = None
+    denied_nodes: Annotated[frozenset[str] | None, Names] = None
+    register_on_request: Annotated[bool, Reader(_switch, "on or off")] = False
     log_retention_months: Annotated[int, Reader(_number(0, 1200), "months, or 0 to keep all")] = 0
     runtime_name: Annotated[str | None, Reader(_name, "letters, digits, dots and dashes")] = None
     workers: Annotated[int, Reader(_number(1, 64), "a number from 1 to 64")] = 2
@@ -168,12 +185,19 @@ class Settings:
         for variable in _variables():
             value = getattr(self, variable.field)
             if value is not None:
-                said[variable.name] = value.reveal() if isinstance(value, Secret) else str(value)
+                said[variable.name] = _said(value)
         return said
 
     def at(self, **changes: object) -> "Settings":
         """The same settings with some of them said anew."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _said(value: object) -> str:
+    """A value as the variable's text that is read as the same value."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
 
 
 def tick_interval(text: str | None) -> tuple[int, tuple[Notice, ...]]:
@@ -226,7 +250,7 @@ class _Variable:
     def parsed(self, text: str) -> object:
         try:
             return self.reader.parse(text)
-        except ValueError:
+        except (ValueError, KeyError):
             got = "set, but not usable" if self.secret else repr(text[:64])
             raise SettingError(self.name, got, self.reader.takes) from None
 

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from fsm.contract_yaml import load_contract
 from fsm.library import Loaded
 from fsm.machines import Machines
+from fsm.orchestrators.registration import RollCallPolicy
 from models.registry import MessageRegistry
 from tasks.catalogue import catalogue
 from tasks.database import open_engine
@@ -22,6 +23,14 @@ from tasks.store import contracts, event_log, partitions
 
 Library = Mapping[str, Loaded]
 Send = Callable[[str, int], None]
+
+
+def _policy(settings: Settings) -> RollCallPolicy:
+    return RollCallPolicy(
+        environments=settings.allowed_environments,
+        denied_nodes=settings.denied_nodes or frozenset(),
+        register_on_request=settings.register_on_request,
+    )
 
 
 class _Held:
@@ -61,7 +70,7 @@ class _Held:
 
     @cached_property
     def registry(self) -> MessageRegistry:
-        return catalogue(self.machines)
+        return catalogue(self.machines, _policy(self._settings))
 
     @cached_property
     def runtime(self) -> Runtime:

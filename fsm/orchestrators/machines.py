@@ -48,12 +48,20 @@ class MachineOrchestrator:
         trigger = str(asked["trigger"])
         if contract is None or not contract.accepts_from_outside(trigger):
             return HandlerOutput()
+        if not self._for_outsiders(contract, trigger):
+            return HandlerOutput()
         data = asked.get("data")
         if isinstance(data, dict) and GENERATION in data:
             return HandlerOutput()  # who begins anew is for the machine's own orchestrator to say
         return self._emit(
             message, context, contract, trigger, data if isinstance(data, dict) else {}
         )
+
+    def _for_outsiders(self, contract: Contract, trigger: str) -> bool:
+        """Whether every machine that folds the trigger's event lets an outsider pull it."""
+        named = self._machines.message_type(contract, trigger)
+        pulls = self._machines.pulls(named, {}) if named else ()
+        return all(each.contract.accepts_from_outside(each.trigger) for each in pulls)
 
     def _deadline(self, message: Envelope, context: OrchestratorContext) -> HandlerOutput:
         """A deadline counts only while it stands: what was folded before it may have ended it. It

@@ -15,13 +15,26 @@ from fsm.contract import FATAL_ERROR, Level
 from fsm.contract_terms import Log
 from fsm.emission import caused
 from models.envelope import Envelope
+from models.messages.effect_results import (
+    REMOVALS,
+    ConsulDeregisterSucceeded,
+    ConsulRegisterSucceeded,
+    PostgresDeleteSucceeded,
+)
 from models.messages.registration import (
     DeregisterNodeRequested,
+    NodeBecameActive,
+    NodeDeparted,
+    NodeDeregistrationCompleted,
+    NodeDeregistrationStarted,
     NodeIntrospected,
+    NodeRegistered,
+    NodeRegistrationAbandoned,
     NodeRegistrationAccepted,
     NodeRegistrationAcked,
     NodeRegistrationAckReceived,
     NodeRegistrationInitiated,
+    NodeRegistrationRecovered,
     NodeRegistrationRejected,
     RegisterNodeRequested,
 )
@@ -69,12 +82,15 @@ class RegistrationOrchestrator:
                 *(parse_message_type(each.message_type) for each in asked),
                 parse_message_type(DeregisterNodeRequested.message_type),
                 *self._folded,
+                *(parse_message_type(each.message_type) for each in REMOVALS),
             ),
             run=self.decide,
         )
 
     def decide(self, message: Envelope, context: OrchestratorContext) -> HandlerOutput:
         handshake = context.projections.get(HANDSHAKE)
+        if message.message_type in _ABOUT and message.payload["node_id"] != message.entity_id:
+            return HandlerOutput(logs=(_STRANGER,))
         match message.message_type:
             case NodeIntrospected.message_type:
                 said = self._introduced(message, handshake)
@@ -83,7 +99,7 @@ class RegistrationOrchestrator:
                     return HandlerOutput(logs=(_OFF,))
                 said = self._introduced(message, handshake)
             case NodeRegistrationAcked.message_type:
-                said = _acknowledged(message, handshake)
+                said = self._acknowledged(message, handshake)
             case DeregisterNodeRequested.message_type:
                 said = _leaves(handshake)
             case _:
@@ -98,17 +114,42 @@ class RegistrationOrchestrator:
     def _introduced(self, message: Envelope, handshake: Projection | None) -> Iterator[Said]:
         """A node with an attempt under way has been heard already."""
         if handshake is None or handshake.state in _OVER:
-            yield _initiated(message, handshake, message.payload, self._refusal(message))
+            yield self._initiated(message, handshake, message.payload)
 
-    def _refusal(self, message: Envelope) -> str | None:
+    def _acknowledged(self, message: Envelope, handshake: Projection | None) -> Iterator[Said]:
+        """On time or early it counts, again it says nothing new, late it asks for a new offer."""
+        if handshake is None:
+            return
+        if handshake.state in _MAY_ANSWER_LATE:
+            yield self._initiated(message, handshake, handshake.context["offer"])
+        elif handshake.state in {"accepted", "awaiting_ack"}:
+            attempt = _attempt(handshake)
+            if message.payload.get("registration_id") == attempt["registration_id"]:
+                theirs = {"acknowledged": True, "ack_correlation_id": str(message.correlation_id)}
+                yield NodeRegistrationAckReceived.message_type, attempt | theirs
+
+    def _initiated(
+        self, message: Envelope, last: Projection | None, offer: Mapping[str, Any]
+    ) -> Said:
+        """A new attempt, judged by the policy of now, whoever asked for it."""
+        said: dict[str, Any] = {
+            "registration_id": str(uuid5(message.message_id, "registration")),
+            "generation": _generation(last) + 1,
+            "offer": dict(offer),
+        }
+        if (refusal := self._refusal(message.entity_id, offer)) is not None:
+            said["rejection_reason"] = refusal
+        return NodeRegistrationInitiated.message_type, said
+
+    def _refusal(self, entity_id: str, offer: Mapping[str, Any]) -> str | None:
         try:
-            node = NodeIntrospected.model_validate(message.payload)
+            node = NodeIntrospected.model_validate(offer)
         except ValidationError as error:
             return "; ".join(
                 f"{'.'.join(map(str, each['loc'])) or 'payload'}: {each['msg']}"
                 for each in error.errors(include_url=False, include_input=False)
             )[:_LONGEST_REASON]
-        if node.node_id != message.entity_id:
+        if node.node_id != entity_id:
             return "node_id: is not the entity the message is about"
         if node.node_id in self._policy.denied_nodes:
             return "node_id: is on the deny-list"
@@ -118,48 +159,27 @@ class RegistrationOrchestrator:
         return None
 
 
+_ABOUT = frozenset({NodeRegistrationAcked.message_type, DeregisterNodeRequested.message_type})
+_STRANGER = Log(Level.WARNING, "refused: node_id is not the entity the message is about")
 _OFF = Log(
     Level.WARNING,
     "RegisterNodeRequested refused: registration on request is off, nodes introduce themselves",
 )
 
 
-def _initiated(
-    message: Envelope, last: Projection | None, offer: Mapping[str, Any], refusal: str | None
-) -> Said:
-    said: dict[str, Any] = {
-        "registration_id": str(uuid5(message.message_id, "registration")),
-        "generation": _generation(last) + 1,
-        "offer": dict(offer),
-    }
-    if refusal is not None:
-        said["rejection_reason"] = refusal
-    return NodeRegistrationInitiated.message_type, said
-
-
-def _acknowledged(message: Envelope, handshake: Projection | None) -> Iterator[Said]:
-    """On time or early it counts, again it says nothing new, late it asks for a new offer."""
-    if handshake is None:
-        return
-    if handshake.state in _MAY_ANSWER_LATE:
-        yield _initiated(message, handshake, handshake.context["offer"], None)
-    elif handshake.state in {"accepted", "awaiting_ack"}:
-        attempt = _attempt(handshake)
-        if message.payload.get("registration_id") == attempt["registration_id"]:
-            theirs = {"acknowledged": True, "ack_correlation_id": str(message.correlation_id)}
-            yield NodeRegistrationAckReceived.message_type, attempt | theirs
-
-
 def _leaves(handshake: Projection | None) -> Iterator[Said]:
     """The handshake remembers it; the registration follows as soon as its state lets it."""
     if handshake is not None and handshake.state not in _OVER:
-        yield f"{_EVENTS}.NodeDeparted", {}
+        yield NodeDeparted.message_type, {}
 
 
 def _reactions(
     message: Envelope, handshake: Projection | None, registration: Projection | None
 ) -> Iterator[Said]:
     """What one machine makes of the other, each time one of them was told something."""
+    if registration is not None and _removed(message, registration):
+        yield NodeDeregistrationCompleted.message_type, {}
+        return
     if handshake is None:
         return
     here = "unregistered" if registration is None else registration.state
@@ -169,14 +189,14 @@ def _reactions(
     if handshake.state in _OVER or behind:
         yield from _taken_back(here)
     elif here == "deregistered":
-        yield f"{_EVENTS}.NodeDeparted", {}
+        yield NodeDeparted.message_type, {}
     elif here == "registered" and handshake.state == "accepted":
-        yield f"{_EVENTS}.NodeRegistered", {"registered": True}
+        yield NodeRegistered.message_type, {"registered": True}
     elif here == "registered" and handshake.state == "ack_received":
-        yield f"{_EVENTS}.NodeBecameActive", {"registered": True}
+        yield NodeBecameActive.message_type, {"registered": True}
     elif registration is not None and _late_success(message, registration):
         applied = {"postgres_applied": True, "consul_applied": True}
-        yield f"{_EVENTS}.NodeRegistrationRecovered", applied
+        yield NodeRegistrationRecovered.message_type, applied
 
 
 def _judged(handshake: Projection, free: bool) -> Iterator[Said]:
@@ -193,14 +213,28 @@ def _judged(handshake: Projection, free: bool) -> Iterator[Said]:
 def _taken_back(here: str) -> Iterator[Said]:
     match here:
         case "registered":
-            yield f"{_EVENTS}.NodeDeregistrationStarted", {}
+            yield NodeDeregistrationStarted.message_type, {}
         case "partial_registered":
             fatal = {"machine": REGISTRATION, "trigger": FATAL_ERROR, "data": {}}
             yield f"{_EVENTS}.{TriggerPulled.name}", fatal
         case "failed":
-            yield f"{_EVENTS}.NodeRegistrationAbandoned", {}
+            yield NodeRegistrationAbandoned.message_type, {}
         case _:
             pass
+
+
+_GONE = frozenset({PostgresDeleteSucceeded.message_type, ConsulDeregisterSucceeded.message_type})
+
+
+def _removed(message: Envelope, registration: Projection) -> bool:
+    """The last removal this deregistration waited for succeeded. A failed one ends nothing: what
+    it left is looked for until the state's own time is over."""
+    return (
+        registration.state == "deregistering"
+        and message.message_type in _GONE
+        and message.payload["asked_at"] == registration.sequence
+        and message.payload["outstanding"] == 0
+    )
 
 
 def _late_success(message: Envelope, registration: Projection) -> bool:
@@ -208,7 +242,7 @@ def _late_success(message: Envelope, registration: Projection) -> bool:
     named = message.payload.get("registration_id")
     return (
         registration.state == "partial_registered"
-        and message.message_type == f"{_EVENTS}.ConsulRegisterSucceeded"
+        and message.message_type == ConsulRegisterSucceeded.message_type
         and message.payload.get("consul_applied") is True
         and named in (None, registration.context.get("registration_id"))
     )

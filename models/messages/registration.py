@@ -1,6 +1,6 @@
 """The roll call's messages: what nodes and operators say, and what is decided about them."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -16,6 +16,8 @@ Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f
 Address = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._:-]+\z")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Reason = Annotated[str, Field(min_length=1, max_length=2000)]
+Error = Annotated[str, Field(max_length=2000)]
+Count = Annotated[int, Field(ge=0)]
 Record = dict[Annotated[str, Field(max_length=128)], JsonValue]
 
 
@@ -114,3 +116,86 @@ class NodeRegistrationAckReceived(_Attempt):
 
     acknowledged: bool
     ack_correlation_id: UUID
+
+
+class _Plain(_Said):
+    """A fact that needs no more words than its name."""
+
+
+class NodeRegistrationAckTimedOut(_Plain):
+    """No answer came in time."""
+
+    message_type: ClassVar[str] = "registration.events.NodeRegistrationAckTimedOut"
+
+
+class NodeLivenessExpired(_Plain):
+    """No heartbeat came in time."""
+
+    message_type: ClassVar[str] = "registration.events.NodeLivenessExpired"
+
+
+class NodeDeparted(_Plain):
+    """The node left, was sent away, or its registration ended."""
+
+    message_type: ClassVar[str] = "registration.events.NodeDeparted"
+
+
+class NodeDeregistrationStarted(_Plain):
+    """Both systems are to forget the node."""
+
+    message_type: ClassVar[str] = "registration.events.NodeDeregistrationStarted"
+
+
+class NodeDeregistrationCompleted(_Plain):
+    """Both systems forgot the node, or had their time to."""
+
+    message_type: ClassVar[str] = "registration.events.NodeDeregistrationCompleted"
+
+
+class NodeRegistrationRetried(_Plain):
+    """The part that failed is tried again."""
+
+    message_type: ClassVar[str] = "registration.events.NodeRegistrationRetried"
+
+
+class NodePostgresRetried(_Plain):
+    """PostgreSQL is tried again."""
+
+    message_type: ClassVar[str] = "registration.events.NodePostgresRetried"
+
+
+class NodeRegistrationAbandoned(_Plain):
+    """A failed registration was given up."""
+
+    message_type: ClassVar[str] = "registration.events.NodeRegistrationAbandoned"
+
+
+class NodeRegistrationRetriesExhausted(_Plain):
+    """Consul was tried often enough."""
+
+    message_type: ClassVar[str] = "registration.events.NodeRegistrationRetriesExhausted"
+
+
+class _Registered(_Said):
+    registered: Literal[True]
+
+
+class NodeRegistered(_Registered):
+    """Both systems know the node; it is asked to answer."""
+
+    message_type: ClassVar[str] = "registration.events.NodeRegistered"
+
+
+class NodeBecameActive(_Registered):
+    """The node is registered and answered."""
+
+    message_type: ClassVar[str] = "registration.events.NodeBecameActive"
+
+
+class NodeRegistrationRecovered(_Said):
+    """Consul had been given up and did it after all."""
+
+    message_type: ClassVar[str] = "registration.events.NodeRegistrationRecovered"
+
+    postgres_applied: Literal[True]
+    consul_applied: Literal[True]

@@ -14,12 +14,14 @@ from fsm.orchestrators.registration import RollCallPolicy
 from fsm.step import Fold, Step, step
 from models.envelope import Envelope
 from models.errors import MessageError
+from models.messages.effect_results import RESULTS
 from models.projection import Projection
 from models.registry import MessageRegistry
 from tasks.catalogue import catalogue
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPACE = UUID(int=7)
+RESULT_TYPES = {each.message_type for each in RESULTS}
 MACHINES = Machines(load_library().values())
 REGISTRY = catalogue(MACHINES)
 NODE = {
@@ -58,6 +60,8 @@ class Run:
             message_type=f"registration.{category}.{name}",
             payload=dict(payload),
         )
+        if "intent_id" in payload:
+            self.registry.check(message)
         made = step(MACHINES, self.registry, self.projections, message, self.now)
         for fold in made.folds:
             self.registry.check(fold.event)
@@ -70,10 +74,24 @@ class Run:
         return self.tell("NodeIntrospected", {**NODE, "node_id": self.node_id} | said)
 
     def postgres(self, ok: bool = True) -> Step:
-        return self.tell(f"PostgresUpsert{_word(ok)}", {"postgres_applied": ok})
+        why = {} if ok else {"postgres_error": "no", "permanent": False}
+        return self.tell(f"PostgresUpsert{_word(ok)}", self.answer(postgres_applied=ok, **why))
 
     def consul(self, ok: bool = True, **said: Any) -> Step:
-        return self.tell(f"ConsulRegister{_word(ok)}", {"consul_applied": ok} | said)
+        why = {} if ok else {"consul_error": "no", "permanent": False}
+        return self.tell(f"ConsulRegister{_word(ok)}", self.answer(consul_applied=ok, **why) | said)
+
+    def removal(self, service: str, ok: bool = True, **said: Any) -> Step:
+        verb = "Deregister" if service == "consul" else "Delete"
+        why = {} if ok else {f"{service}_error": "no", "permanent": False}
+        return self.tell(f"{service.capitalize()}{verb}{_word(ok)}", self.answer(**why) | said)
+
+    def answer(self, **said: Any) -> dict[str, Any]:
+        """What an effect adds to its answer, asked by the registration as it stands."""
+        registration = self.projections["registration"]
+        named = registration.context["registration_id"]
+        asked = {"asked_at": registration.sequence, "registration_id": named}
+        return {"intent_id": str(SPACE), "attempt": 1, "outstanding": 0} | asked | said
 
     def ack(self, registration_id: str | None = None) -> Step:
         named = registration_id or self.projections["handshake"].context["registration_id"]
@@ -313,9 +331,10 @@ def test_a_late_success_recovers_a_partial_registration() -> None:
     run.introspect()
     run.postgres()
     run.consul(ok=False)
-    run.consul(registration_id=str(UUID(int=9)))
+    late = run.projections["registration"].sequence - 1
+    run.consul(registration_id=str(UUID(int=9)), asked_at=late)
     assert run.states == ("partial_registered", "accepted")
-    run.consul()
+    run.consul(asked_at=late)
     assert run.states == ("registered", "awaiting_ack")
 
 
@@ -340,3 +359,90 @@ def test_only_nodes_and_operators_words_come_from_outside() -> None:
     }
     assert asked <= external
     assert "events.NodeRegistrationAccepted" not in external
+
+
+def test_a_deregistration_is_complete_when_both_removals_succeeded() -> None:
+    run = Run().register()
+    run.leave()
+    assert run.states == ("deregistering", "departed")
+    run.removal("postgres", outstanding=1)
+    assert run.states == ("deregistering", "departed")
+    made = run.removal("consul")
+    assert run.states == ("deregistered", "departed")
+    (fold,) = made.folds
+    assert fold.event.message_type == "registration.events.NodeDeregistrationCompleted"
+
+
+def test_a_failed_removal_completes_nothing_and_time_does() -> None:
+    run = Run().register()
+    run.leave()
+    run.removal("postgres", outstanding=1)
+    assert run.removal("consul", ok=False).folds == []
+    assert run.states == ("deregistering", "departed")
+    run.pass_deadline("registration")
+    assert run.states == ("deregistered", "departed")
+
+
+def test_a_removal_that_an_earlier_step_asked_for_completes_nothing() -> None:
+    run = Run().register()
+    run.leave()
+    run.removal("consul", asked_at=1)
+    assert run.states == ("deregistering", "departed")
+
+
+def test_an_answer_to_an_earlier_step_is_ignored() -> None:
+    """Ruling 21."""
+    run = Run()
+    run.introspect()
+    before = run.projections["registration"]
+    made = run.tell("PostgresUpsertSucceeded", run.answer(postgres_applied=True, asked_at=7))
+    assert (made.folds, made.result) == ([], "IGNORED")
+    assert run.projections["registration"] == before
+
+
+@pytest.mark.parametrize("to", ["awaiting_ack", "active", "deregistering"])
+def test_a_node_may_leave_at_any_time(to: str) -> None:
+    run = Run().register()
+    if to == "active":
+        run.ack()
+    if to == "deregistering":
+        run.pass_deadline("handshake")
+        assert run.leave().folds == []
+        assert run.states == ("deregistering", "ack_timed_out")
+    else:
+        run.leave()
+        assert run.states == ("deregistering", "departed")
+    run.removal("consul", outstanding=1)
+    run.removal("postgres")
+    assert run.states[0] == "deregistered"
+
+
+def test_a_late_answer_is_judged_by_the_policy_of_now() -> None:
+    run = Run().register()
+    run.pass_deadline("handshake")
+    run.registry = catalogue(MACHINES, RollCallPolicy(denied_nodes=frozenset({"n1"})))
+    run.ack()
+    assert run.states == ("deregistering", "rejected")
+    assert run.projections["handshake"].context["rejection_reason"].endswith("deny-list")
+
+
+def test_a_word_about_another_node_moves_nothing() -> None:
+    run = Run().register()
+    made = run.tell("DeregisterNodeRequested", {"node_id": "n2"}, "commands")
+    assert (made.folds, made.result) == ([], "REFUSED")
+    assert run.states == ("registered", "awaiting_ack")
+
+
+def test_results_of_effects_do_not_come_from_outside() -> None:
+    results = [each for each in REGISTRY.specs if str(each.message_type) in RESULT_TYPES]
+    assert len(results) == len(RESULT_TYPES) == 8
+    assert not any(each.external for each in results)
+    assert all(each.payload.__name__ != "OpenPayload" for each in results)
+
+
+def test_nobody_registers_a_node_behind_its_handshake() -> None:
+    run = Run()
+    data = {key: value for key, value in NODE.items() if key != "consul_tags"}
+    asked = {"machine": "registration", "trigger": "REGISTER", "data": {**data, "payload": "p"}}
+    assert run.tell("PullTrigger", asked, "commands").result == "REFUSED"
+    assert run.states == ("-", "-")

@@ -154,3 +154,26 @@ def test_misspelt_variables_are_found() -> None:
 )
 def test_flower_knows_whether_strangers_can_reach_it(address: str, local: bool) -> None:
     assert Settings(flower_address=address).flower_is_local is local
+
+
+def test_the_policy_is_read_and_handed_on() -> None:
+    said = {
+        "ROLLCALL_ALLOWED_ENVIRONMENTS": "prod, test",
+        "ROLLCALL_DENIED_NODES": "n1",
+        "ROLLCALL_REGISTER_ON_REQUEST": "on",
+    }
+    read = Settings.from_environment(said)
+    assert read.allowed_environments == frozenset({"prod", "test"})
+    assert read.denied_nodes == frozenset({"n1"})
+    assert read.register_on_request is True
+    assert Settings.from_environment(read.environment()) == read
+    assert Settings.from_environment({}).allowed_environments is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("ALLOWED_ENVIRONMENTS", "prod,,test"), ("REGISTER_ON_REQUEST", "perhaps")],
+)
+def test_a_wrong_policy_is_told_by_name(variable: str, text: str) -> None:
+    with pytest.raises(SettingError, match=f"ROLLCALL_{variable}"):
+        Settings.from_environment({f"ROLLCALL_{variable}": text})
