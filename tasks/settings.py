@@ -22,6 +22,13 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
+class ConsulMode(StrEnum):
+    """How a node gets into Consul: as a node of its own, or as a service of an agent."""
+
+    CATALOG = "catalog"
+    AGENT = "agent"
+
+
 class LogLevel(StrEnum):
     DEBUG = "debug"
     INFO = "info"
@@ -109,6 +116,15 @@ class Settings:
         None
     )
     consul_token: Annotated[Secret | None, Reader(Secret, "an ACL token")] = None
+    consul_mode: Annotated[ConsulMode, Reader(ConsulMode, ", ".join(ConsulMode))] = (
+        ConsulMode.CATALOG
+    )
+    consul_datacenter: Annotated[str | None, Reader(_name, "a datacenter's name")] = None
+    consul_ca_file: Annotated[Path | None, Reader(Path, "a file of certificates")] = None
+    consul_timeout_ms: Milliseconds = 3_000
+    consul_node_prefix: Annotated[str, Reader(_name, "letters, digits, dots and dashes")] = (
+        "rollcall-"
+    )
     flower_basic_auth: Annotated[Secret | None, Reader(_basic_auth, "user:password")] = None
 
     home: Annotated[Path, Folder] = Path(".rollcall")
