@@ -25,6 +25,7 @@ from models.messages.registration import (
     NodeRegistrationInitiated,
     NodeRegistrationRejected,
     RegisterNodeRequested,
+    ReplayRegistrationRequested,
 )
 from models.messages.runtime import TriggerPulled
 from models.output import Role
@@ -65,6 +66,8 @@ def catalogue(machines: Machines, policy: RollCallPolicy = EVERYBODY) -> Message
             MessageSpec(parse_message_type(each.message_type), each, external=True)
             for each in _ASKED
         ]
+        asked_again = parse_message_type(ReplayRegistrationRequested.message_type)
+        specs.append(MessageSpec(asked_again, ReplayRegistrationRequested))
         handlers.append(RegistrationOrchestrator(policy, _folded(machines)).spec())
     return MessageRegistry(specs, handlers)
 
