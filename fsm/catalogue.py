@@ -19,6 +19,12 @@ _TRACE = (
     ("node_id", "node_id"),
     ("registration_id", "registration_id"),
     ("correlation_id", "correlation_id"),
+    ("generation", "generation"),
+)
+_WHERE = (
+    ("deployment_id", "deployment_id"),
+    ("environment", "environment"),
+    ("network_id", "network_id"),
 )
 
 
@@ -37,7 +43,11 @@ NAMED_ACTIONS: Mapping[str, tuple[Action, ...]] = MappingProxyType(
                 "emit_postgres_upsert_intent",
                 "postgres.upsert_registration",
                 payload=(("record", "postgres_record"),),
-                optional_payload=_TRACE,
+                optional_payload=(
+                    ("consul_service_id", "consul_service_id"),
+                    *_WHERE,
+                    *_TRACE,
+                ),
             ),
         ),
         "emit_consul_register_intent": (
@@ -51,6 +61,9 @@ NAMED_ACTIONS: Mapping[str, tuple[Action, ...]] = MappingProxyType(
                 optional_payload=(
                     ("tags", "consul_tags"),
                     ("health_check", "consul_health_check"),
+                    ("address", "address"),
+                    ("port", "port"),
+                    *_WHERE,
                     *_TRACE,
                 ),
             ),

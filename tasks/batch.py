@@ -11,12 +11,12 @@ from fsm.step import Fold, Step, step
 from models.envelope import Envelope
 from models.projection import Projection
 from models.registry import MessageRegistry
-from tasks.poison import DEAD_LETTER
 from tasks.store.dead_letters import DeadLetter
 from tasks.store.entities import Change, Stored
 from tasks.store.event_log import Applied
 from tasks.store.inbox import Addressed, Waiting
 from tasks.store.intents import Wanted
+from tasks.store.processed import DEAD_LETTER
 
 
 @dataclass(slots=True)

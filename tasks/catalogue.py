@@ -38,6 +38,7 @@ from models.messages.registration import (
     NodeRegistrationRetried,
     NodeRegistrationRetriesExhausted,
     RegisterNodeRequested,
+    ReplayRegistrationRequested,
 )
 from models.messages.runtime import TriggerPulled
 from models.output import Role
@@ -92,6 +93,8 @@ def catalogue(machines: Machines, policy: RollCallPolicy = EVERYBODY) -> Message
             for each in _ASKED
         ]
         specs += [MessageSpec(parse_message_type(each.message_type), each) for each in REMOVALS]
+        asked_again = parse_message_type(ReplayRegistrationRequested.message_type)
+        specs.append(MessageSpec(asked_again, ReplayRegistrationRequested))
         handlers.append(RegistrationOrchestrator(policy, _folded(machines)).spec())
     return MessageRegistry(specs, handlers)
 

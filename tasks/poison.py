@@ -5,9 +5,7 @@ from sqlalchemy.orm import Session
 
 from tasks.doorbell import Room
 from tasks.store import dead_letters, entities, inbox, processed
-
-DEAD_LETTER = "DEAD_LETTER"
-"""What is remembered of such a message, so that a second delivery is a duplicate."""
+from tasks.store.processed import DEAD_LETTER
 
 # Data, constraints and limits. Whatever else the database says, it would say to any message.
 _OF_THE_MESSAGE = ("22", "23", "54")

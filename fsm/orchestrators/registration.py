@@ -37,6 +37,7 @@ from models.messages.registration import (
     NodeRegistrationRecovered,
     NodeRegistrationRejected,
     RegisterNodeRequested,
+    ReplayRegistrationRequested,
 )
 from models.messages.runtime import TriggerPulled
 from models.output import HandlerOutput, OrchestratorContext, Role
@@ -49,6 +50,7 @@ _OVER = frozenset({"rejected", "ack_timed_out", "liveness_expired", "departed"})
 _MAY_ANSWER_LATE = frozenset({"ack_timed_out", "liveness_expired"})
 _EVENTS = "registration.events"
 _LONGEST_REASON = 2000
+_MOST_RETRIES = 3
 
 Said = tuple[str, Mapping[str, Any]]
 """The type of an event and its payload."""
@@ -81,6 +83,7 @@ class RegistrationOrchestrator:
             consumes=(
                 *(parse_message_type(each.message_type) for each in asked),
                 parse_message_type(DeregisterNodeRequested.message_type),
+                parse_message_type(ReplayRegistrationRequested.message_type),
                 *self._folded,
                 *(parse_message_type(each.message_type) for each in REMOVALS),
             ),
@@ -102,6 +105,8 @@ class RegistrationOrchestrator:
                 said = self._acknowledged(message, handshake)
             case DeregisterNodeRequested.message_type:
                 said = _leaves(handshake)
+            case ReplayRegistrationRequested.message_type:
+                said = _again(message, handshake, context.projections.get(REGISTRATION))
             case _:
                 said = _reactions(message, handshake, context.projections.get(REGISTRATION))
         return HandlerOutput(
@@ -171,6 +176,29 @@ def _leaves(handshake: Projection | None) -> Iterator[Said]:
     """The handshake remembers it; the registration follows as soon as its state lets it."""
     if handshake is not None and handshake.state not in _OVER:
         yield NodeDeparted.message_type, {}
+
+
+def _again(
+    message: Envelope, handshake: Projection | None, registration: Projection | None
+) -> Iterator[Said]:
+    """Retry an attempt that failed while its guard allows it; else end it and begin the next one
+    from what the node said. What the end has to take back, the reactions see to."""
+    if handshake is None or registration is None:
+        return
+    context, here = registration.context, registration.state
+    if message.payload.get("registration_id") != context.get("registration_id"):
+        return
+    over = handshake.state in _OVER
+    if here in {"failed", "partial_registered"} and not over:
+        if int(context.get("retry_count") or 0) < _MOST_RETRIES:
+            behind = here == "partial_registered" and context.get("postgres_applied") is not True
+            retried = "NodePostgresRetried" if behind else "NodeRegistrationRetried"
+            yield f"{_EVENTS}.{retried}", {}
+            return
+        yield f"{_EVENTS}.NodeDeparted", {}
+        over = True
+    if over and here in {"failed", "partial_registered", "deregistered"}:
+        yield _initiated(message, handshake, handshake.context["offer"], None)
 
 
 def _reactions(

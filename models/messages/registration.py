@@ -78,6 +78,15 @@ class DeregisterNodeRequested(_Said):
     reason: Reason | None = None
 
 
+class ReplayRegistrationRequested(_Said):
+    """An operator replays a dead letter of that registration, whose attempt is over."""
+
+    message_type: ClassVar[str] = "registration.commands.ReplayRegistrationRequested"
+
+    node_id: NodeId
+    registration_id: UUID
+
+
 class _Attempt(_Said):
     registration_id: UUID
     generation: Annotated[int, Field(ge=1)]

@@ -1,14 +1,20 @@
-"""Messages that could not be folded, with all that is needed to understand and replay them."""
+"""What could not be done, with all that is needed to understand it and to do it again.
+
+Two sorts: messages that could not be folded, and intents that were given up (with a `kind`).
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import CursorResult, text
 from sqlalchemy.orm import Session
 
 from models.canonical import canonical
 from models.envelope import Envelope
 from models.projection import Projection
+from models.registry import intent_spec
 
 
 class DeadLetter(NamedTuple):
@@ -40,6 +46,7 @@ _PUT = text(
 
 
 def put(session: Session, letters: Sequence[DeadLetter]) -> None:
+    """Keep messages that could not be folded."""
     if not letters:
         return
     envelopes = [letter.envelope for letter in letters]
@@ -63,3 +70,134 @@ def put(session: Session, letters: Sequence[DeadLetter]) -> None:
 def _texts(projections: Mapping[str, Projection]) -> str:
     inner = (f"{canonical(name)}:{each.text()}" for name, each in sorted(projections.items()))
     return "{" + ",".join(inner) + "}"
+
+
+class EffectLetter(NamedTuple):
+    """An intent that was given up. `sequence` is the step of its machine that asked for it."""
+
+    domain: str
+    machine: str
+    kind: str
+    entity_id: str
+    intent_id: UUID
+    registration_id: str | None
+    payload: Mapping[str, Any]
+    correlation_id: UUID
+    causation_id: UUID
+    reason: str
+    error: str
+    attempts: int
+    history: Sequence[Mapping[str, Any]]
+    at: datetime
+    sequence: int = 0
+
+    @property
+    def message_type(self) -> str:
+        return str(intent_spec(self.domain, self.kind).message_type)
+
+    @property
+    def key(self) -> "EffectKey":
+        return EffectKey(self.entity_id, self.kind, self.registration_id)
+
+    def envelope(self) -> str:
+        """The intent as a message, and the step that asked for it beside."""
+        return canonical(
+            {
+                "message_id": str(self.intent_id),
+                "correlation_id": str(self.correlation_id),
+                "causation_id": str(self.causation_id),
+                "emitted_at": self.at.isoformat(),
+                "entity_id": self.entity_id,
+                "message_type": self.message_type,
+                "payload": dict(self.payload),
+                "sequence": self.sequence,
+            }
+        )
+
+
+class EffectKey(NamedTuple):
+    """One thing to be done, whichever intent asks for it."""
+
+    entity_id: str
+    kind: str
+    registration_id: str | None
+
+
+# One open letter for one thing to be done: giving it up once more refreshes the letter.
+_PUT_EFFECTS = text(
+    """
+    INSERT INTO dead_letters (domain, message_id, entity_id, message_type, correlation_id, reason,
+                              error, envelope, projections, attempts, created_at, machine, kind,
+                              registration_id, history)
+    SELECT domain, message_id, entity_id, message_type, correlation_id, reason, error,
+           CAST(envelope AS json), '{}', attempts, at, machine, kind, registration_id,
+           CAST(history AS json)
+      FROM unnest(CAST(:domains AS text[]), CAST(:intent_ids AS uuid[]),
+                  CAST(:entity_ids AS text[]), CAST(:message_types AS text[]),
+                  CAST(:correlation_ids AS uuid[]), CAST(:reasons AS text[]),
+                  CAST(:errors AS text[]), CAST(:envelopes AS text[]),
+                  CAST(:attempts AS integer[]), CAST(:ats AS timestamptz[]),
+                  CAST(:machines AS text[]), CAST(:kinds AS text[]),
+                  CAST(:registration_ids AS text[]), CAST(:histories AS text[]))
+           AS rows (domain, message_id, entity_id, message_type, correlation_id, reason, error,
+                    envelope, attempts, at, machine, kind, registration_id, history)
+     ORDER BY entity_id, kind, registration_id
+    ON CONFLICT (entity_id, kind, registration_id) WHERE closed_at IS NULL AND kind IS NOT NULL
+        DO UPDATE SET attempts = EXCLUDED.attempts, error = EXCLUDED.error,
+                      reason = EXCLUDED.reason, history = EXCLUDED.history,
+                      envelope = EXCLUDED.envelope, message_id = EXCLUDED.message_id
+    """
+)
+_CLOSE_FOR = text(
+    """
+    UPDATE dead_letters AS d SET closed_at = clock_timestamp(), closed_as = :closed_as
+      FROM (SELECT DISTINCT entity_id, kind, registration_id
+              FROM unnest(CAST(:entity_ids AS text[]), CAST(:kinds AS text[]),
+                          CAST(:registration_ids AS text[]))
+                   AS rows (entity_id, kind, registration_id)) AS k
+     WHERE d.closed_at IS NULL AND d.entity_id = k.entity_id AND d.kind = k.kind
+       AND d.registration_id IS NOT DISTINCT FROM k.registration_id
+    """
+)
+
+
+def put_effects(session: Session, letters: Sequence[EffectLetter]) -> None:
+    """Keep intents that were given up; of two for one thing to be done, the later one."""
+    latest = {
+        each.key if each.registration_id is not None else each.intent_id: each for each in letters
+    }
+    if not latest:
+        return
+    kept = [*latest.values()]
+    session.execute(
+        _PUT_EFFECTS,
+        {
+            "domains": [each.domain for each in kept],
+            "intent_ids": [str(each.intent_id) for each in kept],
+            "entity_ids": [each.entity_id for each in kept],
+            "message_types": [each.message_type for each in kept],
+            "correlation_ids": [str(each.correlation_id) for each in kept],
+            "reasons": [each.reason for each in kept],
+            "errors": [each.error for each in kept],
+            "envelopes": [each.envelope() for each in kept],
+            "attempts": [each.attempts for each in kept],
+            "ats": [each.at for each in kept],
+            "machines": [each.machine for each in kept],
+            "kinds": [each.kind for each in kept],
+            "registration_ids": [each.registration_id for each in kept],
+            "histories": [canonical([dict(one) for one in each.history]) for each in kept],
+        },
+    )
+
+
+def close_for(session: Session, keys: Sequence[EffectKey], closed_as: str) -> int:
+    """Close the open letters of these things to be done; how many there were."""
+    if not keys:
+        return 0
+    values = {
+        "entity_ids": [each.entity_id for each in keys],
+        "kinds": [each.kind for each in keys],
+        "registration_ids": [each.registration_id for each in keys],
+        "closed_as": closed_as,
+    }
+    return cast(CursorResult[Any], session.execute(_CLOSE_FOR, values)).rowcount

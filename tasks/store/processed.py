@@ -19,6 +19,13 @@ _RECORD = text(
     SELECT * FROM unnest(CAST(:message_ids AS uuid[]), CAST(:results AS text[]))
     """
 )
+_FORGET_DEAD = text(
+    "DELETE FROM processed"
+    " WHERE message_id = ANY (CAST(:message_ids AS uuid[])) AND result = :dead_letter"
+)
+
+DEAD_LETTER = "DEAD_LETTER"
+"""What is remembered of a dead letter, so that a second delivery is a duplicate."""
 
 
 def known(session: Session, message_ids: Sequence[UUID]) -> set[UUID]:
@@ -37,3 +44,13 @@ def record(session: Session, results: Mapping[UUID, str]) -> None:
     if results:
         values = {"message_ids": [str(each) for each in results], "results": [*results.values()]}
         session.execute(_RECORD, values)
+
+
+def forget_dead(session: Session, message_ids: Sequence[UUID]) -> None:
+    """Let these messages in again, of those that are known as dead letters only."""
+    if message_ids:
+        values = {
+            "message_ids": [str(each) for each in message_ids],
+            "dead_letter": DEAD_LETTER,
+        }
+        session.execute(_FORGET_DEAD, values)
