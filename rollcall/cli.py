@@ -23,6 +23,7 @@ from rollcall.board import check_table, stack_table
 from rollcall.consul_binary import find_consul
 from rollcall.contracts import contract_app, machines
 from rollcall.demo import run_demo
+from rollcall.dlq_commands import dlq_commands
 from rollcall.doctor import examine
 from rollcall.home import Home
 from rollcall.insights import clock
@@ -53,6 +54,7 @@ app.command()(machines)
 app.command()(submit)
 log_commands(app)
 app.add_typer(retention_commands, name="log")
+app.add_typer(dlq_commands, name="dlq")
 roles(app)
 
 
