@@ -90,8 +90,8 @@ def test_many_are_worked_on_only_when_that_was_said(
     assert (asked.returncode, "say --yes" in asked.stderr) == (2, True)
     assert "3 dead letters" in asked.stderr
     assert rollcall("dlq", "discard", "--all", "--yes", settings=lamps).returncode == 2
-    words = ("--all", "--machine", "registration", "--reason", "password=hunter22", "--yes")
-    done = rollcall("dlq", "discard", *words, "--json", settings=lamps)
+    filtered = ("--all", "--machine", "registration", "--reason", "password=hunter22", "--yes")
+    done = rollcall("dlq", "discard", *filtered, "--json", settings=lamps)
     assert json.loads(done.stdout) == {"discarded": 2, "left": []}
     closed = rollcall("dlq", "list", "--closed", "--json", settings=lamps).stdout
     assert json.loads(closed)["total"] == 2
