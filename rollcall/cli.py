@@ -23,6 +23,7 @@ from rollcall.board import check_table, stack_table
 from rollcall.consul_binary import find_consul
 from rollcall.contracts import contract_app, machines
 from rollcall.demo import run_demo
+from rollcall.dlq_commands import dlq_commands
 from rollcall.doctor import examine
 from rollcall.home import Home
 from rollcall.insights import clock
@@ -56,6 +57,7 @@ app.command()(nodes)
 app.add_typer(node_commands, name="node")
 log_commands(app)
 app.add_typer(retention_commands, name="log")
+app.add_typer(dlq_commands, name="dlq")
 roles(app)
 
 

@@ -7,7 +7,7 @@ waits for it, and a removal always; once its attempt is over, the machine decide
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 from sqlalchemy import Engine
@@ -192,7 +192,10 @@ def _command(letter: Letter, again: Again, now: datetime) -> Envelope:
     """Ask the machine, which decides. The id is the letter's: asked twice, it is asked once."""
     if again is Again.REGISTRATION:
         message_type = ReplayRegistrationRequested.message_type
-        payload = {"node_id": letter.entity_id, "registration_id": letter.registration_id}
+        payload: dict[str, Any] = {
+            "node_id": letter.entity_id,
+            "registration_id": letter.registration_id,
+        }
     else:
         machine = str(letter.machine)
         message_type = f"{domain_of(machine)}.commands.{PullTrigger.name}"
@@ -205,7 +208,7 @@ def _command(letter: Letter, again: Again, now: datetime) -> Envelope:
         emitted_at=now,
         entity_id=letter.entity_id,
         message_type=message_type,
-        payload=dict(payload),
+        payload=payload,
     )
 
 
