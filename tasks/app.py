@@ -1,7 +1,6 @@
 """The Celery app: its queues, its explicit task list, and its immunities."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +9,9 @@ from kombu import Exchange, Queue
 
 from models.messages.runtime import RuntimeTick
 from models.topics import Category, all_topics, topic
+from tasks.doorbell import service_of
 from tasks.logs import correlated
+from tasks.rounds import answer, serve
 from tasks.settings import Settings
 from tasks.ticks import TickResult, run_tick
 from tasks.worker_process import WorkerProcess
@@ -21,6 +22,8 @@ TASK_SECONDS = 60
 VISIBILITY_SECONDS = 5 * TASK_SECONDS
 
 DRAIN = "runtime.DrainPartition"
+EFFECTS = "runtime.RunEffects"
+_EFFECTS_DOMAIN = "registration"
 
 
 class CorrelatedTask(Task[Any, Any]):
@@ -52,17 +55,33 @@ def _tasks(settings: Settings, process: WorkerProcess) -> dict[str, Callable[...
 
     def runtime_tick(tick: dict[str, Any]) -> TickResult:
         return run_tick(
-            process.engine, RuntimeTick.model_validate(tick), interval, process.doorbell.ring
+            process.engine,
+            RuntimeTick.model_validate(tick),
+            interval,
+            process.doorbell.ring,
+            services=process.effects.services,
         )
 
     def drain_partition(domain: str, partition: int) -> dict[str, Any]:
-        return asdict(process.runtime.drain(domain, partition))
+        return answer(process.runtime, process.effects, process.doorbell, domain, partition)
 
-    return {RuntimeTick.message_type: runtime_tick, DRAIN: drain_partition}
+    def run_effects(service: str) -> dict[str, Any]:
+        return serve(process.effects, process.doorbell, service)
+
+    return {
+        RuntimeTick.message_type: runtime_tick,
+        DRAIN: drain_partition,
+        EFFECTS: run_effects,
+    }
 
 
 def send_drain(app: Celery, domain: str, partition: int) -> None:
     """Ring: the message says where to look, and nothing else."""
+    service = service_of((domain, partition))
+    if service is not None:
+        queue = topic(_EFFECTS_DOMAIN, Category.INTENTS)
+        app.send_task(EFFECTS, args=(service,), queue=queue, ignore_result=True)
+        return
     queue = topic(domain, Category.EVENTS)
     app.send_task(DRAIN, args=(domain, partition), queue=queue, ignore_result=True)
 

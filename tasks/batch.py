@@ -108,6 +108,8 @@ class Batch:
                 payload=intent.payload,
                 correlation_id=projection.correlation_id,
                 causation_id=fold.event.message_id,
+                sequence=projection.sequence,
+                not_after=projection.next_deadline,
             )
             for intent in fold.folded.outcome.intents
         ]

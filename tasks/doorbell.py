@@ -12,6 +12,19 @@ from tasks.logs import logger
 _WAITING_MS = 2000
 
 Room = tuple[str, int]
+"""A partition of a domain, or a service that effects reach."""
+
+_EFFECTS = "effects."
+
+
+def service_room(service: str) -> Room:
+    """Where the intents of a service wait."""
+    return f"{_EFFECTS}{service}", 0
+
+
+def service_of(room: Room) -> str | None:
+    """The service of such a room; None for a partition."""
+    return room[0].removeprefix(_EFFECTS) if room[0].startswith(_EFFECTS) else None
 
 
 class Doorbell:

@@ -6,7 +6,7 @@ lock the partition → take in order → drop duplicates → lock the entities �
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from time import monotonic
@@ -27,6 +27,7 @@ from tasks.pace import Pace
 from tasks.poison import bury_first, count_attempt, refuses
 from tasks.redaction import Redactor
 from tasks.store import contracts, entities, inbox, partitions, processed
+from tasks.store.intents import Wanted
 from tasks.telemetry import report
 from tasks.writing import write
 
@@ -59,11 +60,17 @@ class Drained:
     applied: int = 0
     duplicates: int = 0
     dead: int = 0
+    intents: list[Wanted] = field(default_factory=list)
 
     def add(self, batch: Batch) -> None:
+        self.intents += batch.intents
         self.applied += len(batch.applied)
         self.duplicates += batch.duplicates
         self.dead += len(batch.dead)
+
+    def told(self) -> dict[str, object]:
+        counts = {name: value for name, value in vars(self).items() if name != "intents"}
+        return counts | {"outcome": self.outcome.value, "intents": len(self.intents)}
 
     def ended(self, outcome: DrainOutcome) -> "Drained":
         self.outcome = outcome

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from time import monotonic
@@ -56,6 +56,7 @@ def run_tick(
     interval: timedelta,
     ring: Callable[[Iterable[Room]], int],
     most: int = 1000,
+    services: Sequence[str] = (),
 ) -> TickResult:
     """Take the tick if it is the first of its interval; the others stop here. Then put the timeout
     of every deadline that came due into the inbox, and ring wherever something waits."""
@@ -84,6 +85,6 @@ def run_tick(
             if due.entities < most or monotonic() > until:
                 break
         with session.begin():
-            waiting = inbox.waiting_partitions(session)
+            waiting = inbox.waiting_rooms(session, services)
     result["rung"] = ring(waiting)
     return result

@@ -1,7 +1,9 @@
 """What one process holds open: made on first use, after the fork, never carried over one."""
 
 import os
+import random
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import cached_property
 
 import redis
@@ -16,6 +18,10 @@ from models.registry import MessageRegistry
 from tasks.catalogue import catalogue
 from tasks.database import open_engine
 from tasks.doorbell import Doorbell
+from tasks.effects.consul import ConsulHandler
+from tasks.effects.execute import Effects
+from tasks.effects.postgres import PostgresHandler
+from tasks.effects.services import services
 from tasks.redaction import Redactor
 from tasks.runtime import Runtime
 from tasks.settings import Settings
@@ -31,6 +37,11 @@ def _policy(settings: Settings) -> RollCallPolicy:
         denied_nodes=settings.denied_nodes or frozenset(),
         register_on_request=settings.register_on_request,
     )
+
+
+def _clock() -> datetime:
+    """For what is written into other systems; decisions go by the database's clock."""
+    return datetime.now(UTC)
 
 
 class _Held:
@@ -82,6 +93,17 @@ class _Held:
             Redactor(self._settings.secrets),
         )
 
+    @cached_property
+    def effects(self) -> Effects:
+        settings = self._settings
+        consul = None if settings.consul_url is None else ConsulHandler(settings, _clock)
+        return Effects(
+            self.engine,
+            services(PostgresHandler(), consul),
+            Redactor(settings.secrets).text,
+            random.random,
+        )
+
 
 class WorkerProcess:
     """What the process that asks holds; a forked child gets its own."""
@@ -112,6 +134,10 @@ class WorkerProcess:
     @property
     def runtime(self) -> Runtime:
         return self._own().runtime
+
+    @property
+    def effects(self) -> Effects:
+        return self._own().effects
 
     def _own(self) -> _Held:
         if self._owner != os.getpid():

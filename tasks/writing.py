@@ -10,6 +10,7 @@ def write(session: Session, batch: Batch) -> None:
     """Projections, log, intents, events: one statement each, however long the batch is."""
     entities.save(session, batch.changes, batch.now)
     event_log.append(session, batch.applied)
+    intents.hurry(session, batch.intents, batch.now)
     intents.put(session, batch.intents, batch.now)
     inbox.put(session, batch.elsewhere)
     dead_letters.put(session, batch.dead)

@@ -106,7 +106,7 @@ class RegistrationOrchestrator:
             case DeregisterNodeRequested.message_type:
                 said = _leaves(handshake)
             case ReplayRegistrationRequested.message_type:
-                said = _again(message, handshake, context.projections.get(REGISTRATION))
+                said = self._again(message, handshake, context.projections.get(REGISTRATION))
             case _:
                 said = _reactions(message, handshake, context.projections.get(REGISTRATION))
         return HandlerOutput(
@@ -132,6 +132,30 @@ class RegistrationOrchestrator:
             if message.payload.get("registration_id") == attempt["registration_id"]:
                 theirs = {"acknowledged": True, "ack_correlation_id": str(message.correlation_id)}
                 yield NodeRegistrationAckReceived.message_type, attempt | theirs
+
+    def _again(
+        self, message: Envelope, handshake: Projection | None, registration: Projection | None
+    ) -> Iterator[Said]:
+        """Retry an attempt that failed while its guard allows it; else end it and begin the next
+        one from what the node said. What the end has to take back, the reactions see to."""
+        if handshake is None or registration is None:
+            return
+        context, here = registration.context, registration.state
+        if message.payload.get("registration_id") != context.get("registration_id"):
+            return
+        over = handshake.state in _OVER
+        if here in {"failed", "partial_registered"} and not over:
+            if int(context.get("retry_count") or 0) < _MOST_RETRIES:
+                behind = (
+                    here == "partial_registered" and context.get("postgres_applied") is not True
+                )
+                retried = "NodePostgresRetried" if behind else "NodeRegistrationRetried"
+                yield f"{_EVENTS}.{retried}", {}
+                return
+            yield f"{_EVENTS}.NodeDeparted", {}
+            over = True
+        if over and here in {"failed", "partial_registered", "deregistered"}:
+            yield self._initiated(message, handshake, handshake.context["offer"])
 
     def _initiated(
         self, message: Envelope, last: Projection | None, offer: Mapping[str, Any]
@@ -176,29 +200,6 @@ def _leaves(handshake: Projection | None) -> Iterator[Said]:
     """The handshake remembers it; the registration follows as soon as its state lets it."""
     if handshake is not None and handshake.state not in _OVER:
         yield NodeDeparted.message_type, {}
-
-
-def _again(
-    message: Envelope, handshake: Projection | None, registration: Projection | None
-) -> Iterator[Said]:
-    """Retry an attempt that failed while its guard allows it; else end it and begin the next one
-    from what the node said. What the end has to take back, the reactions see to."""
-    if handshake is None or registration is None:
-        return
-    context, here = registration.context, registration.state
-    if message.payload.get("registration_id") != context.get("registration_id"):
-        return
-    over = handshake.state in _OVER
-    if here in {"failed", "partial_registered"} and not over:
-        if int(context.get("retry_count") or 0) < _MOST_RETRIES:
-            behind = here == "partial_registered" and context.get("postgres_applied") is not True
-            retried = "NodePostgresRetried" if behind else "NodeRegistrationRetried"
-            yield f"{_EVENTS}.{retried}", {}
-            return
-        yield f"{_EVENTS}.NodeDeparted", {}
-        over = True
-    if over and here in {"failed", "partial_registered", "deregistered"}:
-        yield _initiated(message, handshake, handshake.context["offer"], None)
 
 
 def _reactions(

@@ -91,7 +91,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class Service:
-    """Whom a group of kinds goes to, and how patient we are with it."""
+    """Whom a group of kinds goes to, and how patient we are with it.
+
+    `rechecked`: what a lost lease may have written is looked at again.
+    """
 
     name: str
     handler: Handler
@@ -100,3 +103,4 @@ class Service:
     breaker: BreakerPolicy
     batch: int
     lease_seconds: float
+    rechecked: bool = False

@@ -71,6 +71,9 @@ _UNRUNG = text(
     SELECT domain, partition FROM partitions AS p
      WHERE EXISTS (SELECT FROM inbox AS i
                     WHERE i.domain = p.domain AND i.partition = p.partition)
+    UNION ALL
+    SELECT 'effects.' || service, 0 FROM unnest(CAST(:services AS text[])) AS known (service)
+     WHERE EXISTS (SELECT FROM intents AS i WHERE i.service = known.service AND i.due_at <= now())
     """
 )
 
@@ -133,9 +136,11 @@ def known(session: Session, message_ids: Sequence[UUID]) -> set[UUID]:
     return {UUID(found) for (found,) in rows}
 
 
-def waiting_partitions(session: Session) -> list[tuple[str, int]]:
-    """Every partition with something to do: one index probe each, however long the inbox is."""
-    return [(domain, partition) for domain, partition in session.execute(_UNRUNG)]
+def waiting_rooms(session: Session, services: Sequence[str]) -> list[tuple[str, int]]:
+    """Every partition with something to do, and every service with an intent that is due, be it
+    new, to be retried or of a lease that ran out: one index probe each, however much waits."""
+    rows = session.execute(_UNRUNG, {"services": [*services]})
+    return [(domain, partition) for domain, partition in rows]
 
 
 def _envelope(

@@ -103,6 +103,10 @@ def test_the_upsert_carries_its_record_and_its_trace() -> None:
     assert upsert.kind == "postgres.upsert_registration"
     assert upsert.payload == {
         "record": {"node_id": "n-1"},
+        "consul_service_id": "svc-1",
+        "deployment_id": "d-1",
+        "environment": "prod",
+        "network_id": "net-1",
         "node_id": "n-1",
         "registration_id": "r-1",
         "correlation_id": "c-1",

@@ -1,0 +1,355 @@
+"""Intents carried out on a real PostgreSQL and a real Consul: once, in order, with patience."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from sqlalchemy.orm import Session
+
+from fsm.breaker import BreakerPolicy, CallOutcome
+from fsm.retry import FailureKind
+from models.envelope import Envelope
+from tasks.effects.execute import Effects
+from tasks.effects.handler import Answer, Claimed, Done, Failed, Service
+from tasks.effects.postgres import PostgresHandler
+from tasks.effects.services import services
+from tasks.rounds import answer, serve
+from tasks.settings import Settings
+from tests.runtime_kit import PARTITIONS, Kit, kit_of
+
+NODE = {
+    "deployment_id": "d1",
+    "environment": "prod",
+    "network_id": "net",
+    "consul_service_name": "svc",
+    "postgres_record": {"role": "web"},
+}
+
+
+@pytest.fixture
+def kit(settings: Settings) -> Iterator[Kit]:
+    yield from kit_of(settings)
+
+
+def introduced(node_id: str) -> Envelope:
+    offer = NODE | {"node_id": node_id, "consul_service_id": f"svc-{node_id}"}
+    return said(node_id, "events.NodeIntrospected", offer)
+
+
+def said(node_id: str, name: str, payload: dict[str, Any]) -> Envelope:
+    return Envelope(
+        message_id=uuid4(),
+        correlation_id=uuid4(),
+        causation_id=None,
+        emitted_at=datetime.now(UTC),
+        entity_id=node_id,
+        message_type=f"registration.{name}",
+        payload=payload,
+    )
+
+
+@dataclass
+class Scripted:
+    """Plays a service's faults: each call is answered as the script says, then all is well."""
+
+    script: list[Callable[[Sequence[Claimed]], Answer]] = field(default_factory=list)
+    asked: list[list[Claimed]] = field(default_factory=list)
+    transactional = False
+
+    def perform(self, claimed: Sequence[Claimed], until: float, session: Session | None) -> Answer:
+        self.asked.append([*claimed])
+        if self.script:
+            return self.script.pop(0)(claimed)
+        return Answer({each.intent_id: Done() for each in claimed}, (CallOutcome.SUCCESS,))
+
+
+def failing(kind: FailureKind, call: CallOutcome) -> Callable[[Sequence[Claimed]], Answer]:
+    return lambda claimed: Answer(
+        {each.intent_id: Failed(kind, "no luck") for each in claimed}, (call,)
+    )
+
+
+UNREACHED = failing(FailureKind.UNKNOWN, CallOutcome.FAILURE)
+REFUSED = failing(FailureKind.PERMANENT, CallOutcome.REFUSED)
+
+
+@dataclass
+class World:
+    """The roll call with a scripted Consul and a clock of the test's own."""
+
+    kit: Kit
+    consul: Scripted
+    effects: Effects
+    ahead: timedelta = timedelta(0)
+
+    def pass_by(self, seconds: float) -> None:
+        self.ahead += timedelta(seconds=seconds)
+
+    def fold(self) -> None:
+        for room in range(PARTITIONS):
+            answer(self.kit.runtime, self.effects, self.kit.process.doorbell, "registration", room)
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.fold()
+            self.effects.run("consul")
+            self.fold()
+
+    def state(self, node_id: str = "n1") -> str:
+        return self.kit.states("registration")[node_id]
+
+
+def world_of(kit: Kit, **changes: Any) -> World:
+    consul = Scripted()
+    made: list[World] = []
+
+    def clock() -> datetime:
+        return datetime.now(UTC) + made[0].ahead
+
+    known = dict(services(PostgresHandler(), consul))
+    known["consul"] = replace(known["consul"], **changes)
+    effects = Effects(kit.engine, known, lambda text: text, lambda: 0.5, clock)
+    made.append(World(kit, consul, effects))
+    return made[0]
+
+
+def test_a_node_is_registered_in_postgres_and_then_in_consul(kit: Kit) -> None:
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.turn()
+    assert world.state() == "registered"
+    rows = kit.sql("SELECT node_id, status, environment, generation FROM node_registrations")
+    assert rows == [("n1", "registered", "prod", 1)]
+    assert [each.kind for (each,) in world.consul.asked] == ["consul.register"]
+    assert kit.count("intents") == 0
+    statuses = kit.sql("SELECT kind, status FROM effect_ledger ORDER BY kind")
+    assert statuses == [
+        ("consul.register", "succeeded"),
+        ("postgres.upsert_registration", "succeeded"),
+    ]
+
+
+def test_leaving_takes_both_away_and_is_complete_when_both_are_gone(kit: Kit) -> None:
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.turn()
+    kit.submit(said("n1", "commands.DeregisterNodeRequested", {"node_id": "n1"}))
+    world.fold()
+    assert (world.state(), kit.count("node_records")) == ("deregistering", 0)
+    world.turn()
+    assert world.state() == "deregistered"
+    statuses = kit.sql("SELECT kind, status FROM effect_ledger ORDER BY kind")
+    assert dict(statuses) == {
+        "consul.register": "undone",
+        "consul.deregister": "succeeded",
+        "postgres.upsert_registration": "undone",
+        "postgres.delete_registration": "succeeded",
+    }
+
+
+def test_a_failure_is_tried_again_later_and_its_history_is_kept(kit: Kit) -> None:
+    world = world_of(kit)
+    world.consul.script = [UNREACHED]
+    kit.submit(introduced("n1"))
+    world.turn()
+    assert world.state() == "registering_consul"
+    ((attempt, tries, history, leased),) = kit.sql(
+        "SELECT attempt, tries, json_array_length(history), leased_until IS NOT NULL FROM intents"
+    )
+    assert (attempt, tries, history, leased) == (1, 1, 1, False)
+    world.turn()
+    assert world.state() == "registering_consul"  # not due yet
+    world.pass_by(1)
+    world.turn()
+    assert world.state() == "registered"
+
+
+def test_a_permanent_refusal_is_not_tried_again_and_is_a_dead_letter(kit: Kit) -> None:
+    world = world_of(kit)
+    world.consul.script = [REFUSED]
+    kit.submit(introduced("n1"))
+    world.turn()
+    assert world.state() == "partial_registered"
+    rows = kit.sql("SELECT kind, reason, error, attempts, closed_as FROM dead_letters")
+    assert rows == [("consul.register", "permanent_error", "no luck", 1, None)]
+
+
+def test_an_open_circuit_burns_nothing(kit: Kit) -> None:
+    """Promise 8: an outage opens the circuit, and no intent uses up its tries on it."""
+    breaker = BreakerPolicy(threshold=2, reset_timeout=timedelta(seconds=10))
+    world = world_of(kit, breaker=breaker)
+    world.consul.script = [UNREACHED] * 40
+    kit.submit(introduced("n1"))
+    world.turn()
+    world.pass_by(1)
+    world.turn()
+    assert kit.sql("SELECT state, failures FROM circuits WHERE service = 'consul'") == [("OPEN", 2)]
+    for _ in range(20):
+        world.pass_by(5)
+        world.turn()
+    ((attempt, tries),) = kit.sql("SELECT attempt, tries FROM intents")
+    assert tries == 1
+    assert 5 <= attempt <= 15  # one probe each time the circuit lets one through
+    assert world.state() == "registering_consul"
+    world.consul.script = []
+    world.pass_by(11)
+    world.turn()
+    assert world.state() == "registered"
+    assert kit.sql("SELECT state FROM circuits") == [("CLOSED",)]
+
+
+def test_one_probe_goes_through_a_half_open_circuit(kit: Kit) -> None:
+    breaker = BreakerPolicy(threshold=1, reset_timeout=timedelta(seconds=10))
+    world = world_of(kit, breaker=breaker)
+    world.consul.script = [UNREACHED]
+    kit.submit(*(introduced(f"n{number}") for number in range(5)))
+    world.turn()
+    world.pass_by(11)
+    before = len(world.consul.asked)
+    world.effects.run("consul", seconds=0)
+    assert [len(each) for each in world.consul.asked[before:]] == [1]
+    world.turn()
+    assert set(kit.states("registration").values()) == {"registered"}
+
+
+def test_a_lost_lease_is_taken_over_and_the_loser_settles_nothing(kit: Kit) -> None:
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.fold()
+
+    def frozen(claimed: Sequence[Claimed]) -> Answer:
+        world.pass_by(60)
+        assert world.effects.run("consul", seconds=0).done == 1
+        failed = Failed(FailureKind.PERMANENT, "too late")
+        return Answer({each.intent_id: failed for each in claimed}, (CallOutcome.SUCCESS,))
+
+    world.consul.script = [frozen]
+    ran = world.effects.run("consul", seconds=0)
+    assert (ran.done, ran.failed, ran.lost) == (0, 0, 1)
+    world.fold()
+    assert world.state() == "registered"
+    assert kit.count("dead_letters") == 0
+    assert kit.sql("SELECT node_id FROM consul_rechecks") == [("n1",)]
+
+
+def test_what_the_machine_no_longer_waits_for_is_cancelled(kit: Kit) -> None:
+    world = world_of(kit)
+    world.consul.script = [UNREACHED]
+    kit.submit(introduced("n1"))
+    world.turn()
+    pulled = {"machine": "registration", "trigger": "FATAL_ERROR", "data": {}}
+    kit.feed(said("n1", "events.TriggerPulled", pulled))
+    world.fold()
+    assert world.state() == "failed"
+    assert kit.count("node_records") == 0  # compensated
+    world.turn()
+    cancelled = kit.sql("SELECT kind FROM effect_ledger WHERE status = 'cancelled'")
+    assert cancelled == [("consul.register",)]
+    assert len(world.consul.asked) == 1
+
+
+def test_the_same_thing_is_not_done_twice(kit: Kit) -> None:
+    """Promise 7: the natural key stands among successes in force."""
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.turn()
+    kit.sql(
+        "INSERT INTO intents (intent_id, domain, partition, entity_id, machine, kind, service,"
+        " payload, correlation_id, causation_id, created_at, due_at, sequence, registration_id)"
+        " SELECT gen_random_uuid(), l.domain, e.partition, l.entity_id, l.machine, l.kind,"
+        " 'consul', '{}', e.correlation_id, e.last_applied_event_id, now(), now(),"
+        " e.last_applied_sequence, l.registration_id FROM effect_ledger AS l JOIN entities AS e"
+        " USING (entity_id, machine) WHERE l.kind = 'consul.register' RETURNING 1"
+    )
+    world.turn()
+    assert len(world.consul.asked) == 1
+    rows = kit.sql("SELECT reason, error FROM dead_letters")
+    assert rows == [("conflict", "the same thing was done before with another payload")]
+
+
+def test_one_bad_record_fails_alone(kit: Kit) -> None:
+    world = world_of(kit)
+    kit.submit(*(introduced(f"n{number}") for number in range(20)))
+    for room in range(PARTITIONS):
+        kit.runtime.drain("registration", room)
+    kit.sql(
+        "UPDATE intents SET payload = json_build_object('record', 'x')"
+        " WHERE entity_id = 'n7' RETURNING 1"
+    )
+    world.effects.run("postgres")
+    world.turn()
+    states = kit.states("registration")
+    assert states.pop("n7") == "failed"
+    assert set(states.values()) == {"registered"}
+
+
+def test_results_have_the_ids_of_their_intent_and_attempt(kit: Kit) -> None:
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.turn()
+    rows = kit.sql(
+        "SELECT CAST(l.intent_id AS text), l.attempts, CAST(e.message_id AS text)"
+        " FROM effect_ledger AS l JOIN event_log AS e ON e.entity_id = l.entity_id"
+        " WHERE l.kind = 'consul.register' AND e.trigger = 'CONSUL_SUCCEEDED'"
+    )
+    from uuid import uuid5
+
+    assert [uuid5(UUID(intent), str(attempt)) for intent, attempt, _ in rows] == [
+        UUID(message) for _, _, message in rows
+    ]
+    kit.audit()
+
+
+def test_a_node_is_found_in_a_real_consul_and_is_gone_after_it_left(kit: Kit) -> None:
+    """Promise 10, the short way: registered in both systems, and removed from both."""
+    effects, doorbell = kit.process.effects, kit.process.doorbell
+    assert effects.serves("consul")
+    kit.submit(introduced("n1"), introduced("n2"))
+
+    def turn() -> None:
+        for _ in range(2):
+            for room in range(PARTITIONS):
+                answer(kit.runtime, effects, doorbell, "registration", room)
+            serve(effects, doorbell, "consul")
+        for room in range(PARTITIONS):
+            answer(kit.runtime, effects, doorbell, "registration", room)
+
+    turn()
+    assert kit.states("registration") == {"n1": "registered", "n2": "registered"}
+    assert kit.settings.consul_url is not None
+    url = f"{kit.settings.consul_url.reveal()}/v1/catalog/service/svc"
+    assert {each["ServiceID"] for each in httpx.get(url).json()} >= {"svc-n1", "svc-n2"}
+    kit.submit(said("n1", "commands.DeregisterNodeRequested", {"node_id": "n1"}))
+    turn()
+    assert kit.states("registration") == {"n1": "deregistered", "n2": "registered"}
+    found = {each["ServiceID"] for each in httpx.get(url).json()}
+    assert "svc-n1" not in found
+    assert "svc-n2" in found
+    kit.audit()
+
+
+def test_a_service_with_due_intents_is_rung_by_the_tick(kit: Kit) -> None:
+    from tasks.store import inbox
+
+    kit.submit(introduced("n1"))
+    for room in range(PARTITIONS):
+        kit.runtime.drain("registration", room)
+    with Session(kit.engine) as session:
+        assert ("effects.postgres", 0) in inbox.waiting_rooms(session, ["postgres", "consul"])
+    kit.sql("UPDATE intents SET due_at = now() + interval '1 hour' RETURNING 1")
+    with Session(kit.engine) as session:
+        assert ("effects.postgres", 0) not in inbox.waiting_rooms(session, ["postgres"])
+
+
+def test_a_service_is_known_by_its_kinds(kit: Kit) -> None:
+    known: dict[str, Service] = dict(services(PostgresHandler(), Scripted()))
+    assert {kind.name for each in known.values() for kind in each.kinds} == {
+        "postgres.upsert_registration",
+        "postgres.delete_registration",
+        "consul.register",
+        "consul.deregister",
+    }
