@@ -288,3 +288,22 @@ def test_a_drain_and_direct_callers_share_an_entity(kit: Kit) -> None:
     assert 1 <= directly <= steps
     assert list(kit.results().values()).count("OK") == steps
     assert kit.count("dead_letters") == 0
+
+
+def test_a_decision_rests_on_all_rows_of_its_entity(kit: Kit) -> None:
+    """Another machine of the entity moved between the read and the write."""
+    kit.submit(press("m1"))
+    kit.drain()
+    contention, left = Contention(), ["RELEASE"]
+
+    def clock() -> datetime:
+        if left:
+            kit.submit(press("m1", left.pop()))
+            kit.drain()
+        return datetime.now(UTC)
+
+    direct = transitions(kit, contention, clock=clock, sleep=lambda _: None)
+    made = direct.apply(ask("submit_for_review"))
+    assert (made.result, made.attempts) == ("OK", 2)
+    assert contention.counted("manifest", Counted.CONFLICT, Conflict.STALE) == 1
+    assert kit.sequences("m1") == [1, 2]
