@@ -13,8 +13,10 @@ from fsm.library import Loaded
 from fsm.machines import Machines
 from models.registry import MessageRegistry
 from tasks.catalogue import catalogue
+from tasks.contention import Contention
 from tasks.database import open_engine
 from tasks.doorbell import Doorbell
+from tasks.optimistic import Transitions
 from tasks.redaction import Redactor
 from tasks.runtime import Runtime
 from tasks.settings import Settings
@@ -73,6 +75,10 @@ class _Held:
             Redactor(self._settings.secrets),
         )
 
+    @cached_property
+    def transitions(self) -> Transitions:
+        return Transitions(self.engine, self.machines, self.registry, self.doorbell, Contention())
+
 
 class WorkerProcess:
     """What the process that asks holds; a forked child gets its own."""
@@ -103,6 +109,10 @@ class WorkerProcess:
     @property
     def runtime(self) -> Runtime:
         return self._own().runtime
+
+    @property
+    def transitions(self) -> Transitions:
+        return self._own().transitions
 
     def _own(self) -> _Held:
         if self._owner != os.getpid():
