@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from fsm.machines import Machines, Pull, domain_of
-from fsm.outcome import FollowUp
+from fsm.outcome import FollowUp, Outcome
 from fsm.reducer import Folded, fold, unborn
 from models.envelope import Envelope
 from models.errors import MessageError
@@ -25,6 +25,7 @@ from models.topics import Category
 MOST_EVENTS = 64
 IGNORED = "IGNORED"
 REFUSED = "REFUSED"
+NOT_GRANTED = "no handler grants this from outside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Step:
     folds: list[Fold] = field(default_factory=list)
     elsewhere: list[Envelope] = field(default_factory=list)
     outputs: list[HandlerOutput] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
+    refusals: list[Outcome] = field(default_factory=list)
     decided: int = 0
 
     @property
@@ -55,8 +56,15 @@ class Step:
         if self.folds:
             return "OK"
         if self.refusals:
-            return self.refusals[0]
+            return self.refusals[0].result.value
         return REFUSED if self.asked and not self.decided else IGNORED
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing moved, in a sentence for whoever asked; None if something did."""
+        if not self.folds and self.refusals:
+            return str(self.refusals[0].reason or "") or None
+        return NOT_GRANTED if self.result == REFUSED else None
 
 
 def step(
@@ -102,7 +110,7 @@ def _reduce(
         output = folded.output()
         check_output(Role.REDUCER, output)
         if not folded.outcome.changed:
-            made.refusals.append(folded.outcome.result.value)
+            made.refusals.append(folded.outcome)
             continue
         made.projections[contract.name] = folded.projection
         made.folds.append(Fold(event, pull, before.state, folded))

@@ -43,7 +43,8 @@ _LOCKED = frozenset({"40P01", "55P03", "40001"})  # deadlock, lock timeout, seri
 @dataclass(frozen=True, slots=True)
 class Transitioned:
     """What became of a message, and where its entity stands. `idempotent`: it had been done
-    before, by another message; `repeated`: this very message had been decided before."""
+    before, by another message; `repeated`: this very message had been decided before. `reason`
+    says why nothing moved; it is told once and not kept for repetitions."""
 
     result: str
     machine: str
@@ -53,6 +54,7 @@ class Transitioned:
     idempotent: bool = False
     repeated: bool = False
     attempts: int = 1
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class Transitions:
             version=after.sequence if after else version,
             idempotent=idempotent,
             attempts=attempt,
+            reason=made.reason,
         )
 
     def _read(self, envelope: Envelope) -> _Read:

@@ -16,12 +16,14 @@ from fsm.machines import Machines
 from fsm.orchestrators.registration import RollCallPolicy
 from models.registry import MessageRegistry
 from tasks.catalogue import catalogue
+from tasks.contention import Contention
 from tasks.database import open_engine
 from tasks.doorbell import Doorbell
 from tasks.effects.consul import ConsulHandler
 from tasks.effects.execute import Effects
 from tasks.effects.postgres import PostgresHandler
 from tasks.effects.services import services
+from tasks.optimistic import Transitions
 from tasks.redaction import Redactor
 from tasks.runtime import Runtime
 from tasks.settings import Settings
@@ -104,6 +106,10 @@ class _Held:
             random.random,
         )
 
+    @cached_property
+    def transitions(self) -> Transitions:
+        return Transitions(self.engine, self.machines, self.registry, self.doorbell, Contention())
+
 
 class WorkerProcess:
     """What the process that asks holds; a forked child gets its own."""
@@ -138,6 +144,10 @@ class WorkerProcess:
     @property
     def effects(self) -> Effects:
         return self._own().effects
+
+    @property
+    def transitions(self) -> Transitions:
+        return self._own().transitions
 
     def _own(self) -> _Held:
         if self._owner != os.getpid():

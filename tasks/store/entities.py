@@ -129,7 +129,8 @@ def confirm(session: Session, projections: Collection[Projection]) -> None:
     that rests on more rows than it writes."""
     read = {each.machine: each.sequence for each in projections}
     entity_ids = sorted({each.entity_id for each in projections})
-    if dict(session.execute(_HOLD, {"entity_ids": entity_ids}).tuples().all()) != read:
+    held = {machine: at for machine, at in session.execute(_HOLD, {"entity_ids": entity_ids})}
+    if held != read:
         raise StaleWriteError("the entity moved meanwhile", "try again")
 
 

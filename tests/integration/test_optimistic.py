@@ -9,11 +9,13 @@ from threading import Barrier, Lock
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, event, text
 from sqlalchemy.orm import Session
 
 from fsm.breaker import BreakerPolicy
+from fsm.emission import caused
 from fsm.library import all_machines
-from fsm.machines import Machines
+from fsm.machines import Machines, partition_of
 from fsm.reducer import fold, unborn
 from models.envelope import Envelope
 from models.errors import (
@@ -22,12 +24,18 @@ from models.errors import (
     MessageError,
     VersionConflictError,
 )
+from models.output import HandlerOutput, OrchestratorContext, Role
+from models.registry import (
+    HandlerSpec,
+    MessageRegistry,
+    machine_message_specs,
+)
 from tasks.catalogue import catalogue
 from tasks.contention import Conflict, Contention, Counted
 from tasks.optimistic import Transitions
 from tasks.settings import Settings
 from tasks.store import entities, event_log
-from tests.runtime_kit import MACHINES, Kit, kit_of, press
+from tests.runtime_kit import MACHINES, PARTITIONS, Kit, kit_of, press
 
 DATA: dict[str, dict[str, Any]] = {
     "submit_for_review": {"manifest": {"urn": "urn:a"}, "urn": "urn:a"},
@@ -54,13 +62,18 @@ def kit(settings: Settings) -> Iterator[Kit]:
     yield from kit_of(settings)
 
 
-def transitions(kit: Kit, contention: Contention | None = None, **more: Any) -> Transitions:
+def transitions(
+    kit: Kit,
+    contention: Contention | None = None,
+    registry: MessageRegistry | None = None,
+    **more: Any,
+) -> Transitions:
     kit.runtime  # noqa: B018 - prepares contracts and partitions
     machines = Machines(contract for contract, _ in all_machines(MACHINES).values())
     return Transitions(
         kit.engine,
         machines,
-        catalogue(machines),
+        registry or catalogue(machines),
         kit.process.doorbell,
         contention or Contention(),
         **more,
@@ -288,3 +301,75 @@ def test_a_drain_and_direct_callers_share_an_entity(kit: Kit) -> None:
     assert 1 <= directly <= steps
     assert list(kit.results().values()).count("OK") == steps
     assert kit.count("dead_letters") == 0
+
+
+def test_a_process_has_transitions_of_its_own_and_tells_why_it_refuses(kit: Kit) -> None:
+    direct = kit.process.transitions
+    assert direct is kit.process.transitions
+    refused = direct.apply(ask("approve"))
+    assert (refused.result, refused.version) == ("INVALID_STATE", 0)
+    assert refused.reason is not None
+    assert "does not accept approve" in refused.reason
+    assert direct.apply(ask("submit_for_review")).reason is None
+
+
+def test_a_decision_rests_on_all_rows_of_its_entity(kit: Kit) -> None:
+    """Another machine of the entity moved between the read and the write."""
+    kit.submit(press("m1"))
+    kit.drain()
+    contention, left = Contention(), ["RELEASE"]
+
+    def clock() -> datetime:
+        if left:
+            kit.submit(press("m1", left.pop()))
+            kit.drain()
+        return datetime.now(UTC)
+
+    direct = transitions(kit, contention, clock=clock, sleep=lambda _: None)
+    made = direct.apply(ask("submit_for_review"))
+    assert (made.result, made.attempts) == ("OK", 2)
+    assert contention.counted("manifest", Counted.CONFLICT, Conflict.STALE) == 1
+    assert kit.sequences("m1") == [1, 2]
+
+
+def test_a_row_held_too_long_is_tried_again(kit: Kit) -> None:
+    contention = Contention()
+    transitions(kit).apply(ask("submit_for_review"))
+
+    def hurry(connection: Connection) -> None:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '50ms'")
+
+    with kit.engine.connect() as holder:
+        holder.execute(text("SELECT FROM entities WHERE entity_id = 'm1' FOR UPDATE"))
+        event.listen(kit.engine, "begin", hurry)
+        direct = transitions(kit, contention, sleep=lambda _: holder.rollback())
+        made = direct.apply(ask("approve"))
+    assert (made.result, made.attempts, made.version) == ("OK", 2, 2)
+    assert contention.counted("manifest", Counted.RETRY, Conflict.LOCKED) == 1
+    assert log_is_whole(kit) == 2
+
+
+def test_what_concerns_another_entity_goes_into_its_inbox_and_is_rung(kit: Kit) -> None:
+    kit.runtime  # noqa: B018 - prepares contracts and partitions
+
+    def decide(message: Envelope, context: OrchestratorContext) -> HandlerOutput:
+        pulled = "manifests.events.TriggerPulled"
+        if message.message_type == pulled:
+            return HandlerOutput()
+        here, there = (
+            caused(message, context, "strange", ordinal, pulled, message.payload)
+            for ordinal in range(2)
+        )
+        return HandlerOutput(events=(here, there.model_copy(update={"entity_id": "m2"})))
+
+    specs = machine_message_specs("manifests")
+    consumed = tuple(each.message_type for each in specs)
+    handler = HandlerSpec("strange", Role.ORCHESTRATOR, "manifests", consumed, decide)
+    registry = MessageRegistry(specs, [handler])
+    made = transitions(kit, registry=registry).apply(ask("submit_for_review"))
+    assert (made.result, made.entity_id, made.version) == ("OK", "m1", 1)
+    assert kit.states("manifest") == {"m1": "REVIEWED"}
+    assert kit.sql("SELECT entity_id FROM inbox") == [("m2",)]
+    assert ("manifests", partition_of("m2", PARTITIONS)) in kit.rung
+    kit.drain("manifests")
+    assert kit.states("manifest") == {"m1": "REVIEWED", "m2": "REVIEWED"}

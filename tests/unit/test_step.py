@@ -87,6 +87,16 @@ def test_what_is_refused_changes_nothing(trigger: str, result: str | None) -> No
     assert made.result == result if result else made.result in ("INVALID_STATE", "UNKNOWN")
 
 
+def test_a_refusal_says_why() -> None:
+    born = taken(pull("PRESS"))
+    assert born.reason is None
+    early = taken(pull("RELEASE"))
+    assert early.result != "OK"
+    assert early.reason is not None
+    assert "RELEASE" in early.reason
+    assert taken(pull("DANCE")).reason == "no handler grants this from outside"
+
+
 def test_an_outsider_does_not_begin_a_generation() -> None:
     message = pull("REGISTER", "registration")
     message.payload["data"]["generation"] = 9  # type: ignore[index,call-overload]
