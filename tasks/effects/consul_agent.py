@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 from fsm.breaker import CallOutcome
 from fsm.retry import FailureKind
@@ -25,6 +24,9 @@ def register(
     for key, entry in entries.items():
         if time.monotonic() >= until:
             break
+        if not _is_one_segment(entry.service_id):
+            outcomes[key] = Failed(FailureKind.PERMANENT, "the service_id cannot stand in a path")
+            continue
         found = _service(client, entry, entry.service_id, until)
         calls.append(found.outcome)
         if found.status not in (200, 404):
@@ -57,8 +59,8 @@ def deregister(client: ConsulClient, entries: Mapping[str, Removal], until: floa
     for key, entry in entries.items():
         if time.monotonic() >= until:
             break
-        if entry.service_id is None:
-            outcomes[key] = Failed(FailureKind.PERMANENT, "the intent names no service_id")
+        if entry.service_id is None or not _is_one_segment(entry.service_id):
+            outcomes[key] = Failed(FailureKind.PERMANENT, "the service_id cannot stand in a path")
             continue
         found = _service(client, entry, entry.service_id, until)
         calls.append(found.outcome)
@@ -70,17 +72,22 @@ def deregister(client: ConsulClient, entries: Mapping[str, Removal], until: floa
         elif (meta.get("managed-by"), meta.get("registration_id")) != (OURS, entry.registration_id):
             outcomes[key] = Done()
         else:
-            path = f"/v1/agent/service/deregister/{quote(entry.service_id, safe='')}"
+            path = f"/v1/agent/service/deregister/{entry.service_id}"
             reply = client.ask("put", path, until, correlation_ids=[entry.correlation_id])
             calls.append(reply.outcome)
             outcomes[key] = _outcome(reply)
     return outcomes, calls
 
 
+def _is_one_segment(service_id: str) -> bool:
+    """The id is a part of the address that is called: it must not lead elsewhere."""
+    return "/" not in service_id and service_id not in (".", "..")
+
+
 def _service(
     client: ConsulClient, entry: Registration | Removal, service_id: str, until: float
 ) -> Reply:
-    path = f"/v1/agent/service/{quote(service_id, safe='')}"
+    path = f"/v1/agent/service/{service_id}"
     return client.ask("get", path, until, correlation_ids=[entry.correlation_id])
 
 
