@@ -42,7 +42,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It did not, or nobody knows. `error` is a short sentence; it is redacted before it is kept."""
+    """It did not, or nobody knows. `error` is a short sentence, redacted before it is kept."""
 
     kind: FailureKind
     error: str
