@@ -52,7 +52,11 @@ def _tasks(settings: Settings, process: WorkerProcess) -> dict[str, Callable[...
 
     def runtime_tick(tick: dict[str, Any]) -> TickResult:
         return run_tick(
-            process.engine, RuntimeTick.model_validate(tick), interval, process.doorbell.ring
+            process.engine,
+            RuntimeTick.model_validate(tick),
+            interval,
+            process.doorbell.ring,
+            policy=settings.liveness,
         )
 
     def drain_partition(domain: str, partition: int) -> dict[str, Any]:

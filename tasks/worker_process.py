@@ -71,6 +71,7 @@ class _Held:
             self.registry,
             self.doorbell,
             Redactor(self._settings.secrets),
+            liveness=self._settings.liveness,
         )
 
 
