@@ -60,6 +60,7 @@ def _tasks(settings: Settings, process: WorkerProcess) -> dict[str, Callable[...
             interval,
             process.doorbell.ring,
             services=process.effects.services,
+            policy=settings.liveness,
         )
 
     def drain_partition(domain: str, partition: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from fsm.contract_yaml import load_contract
+from fsm.liveness import LivenessPolicy
 from fsm.machines import Machines, partition_of
 from models.envelope import Envelope
 from models.errors import StaleWriteError
@@ -23,6 +24,7 @@ from models.registry import MessageRegistry
 from tasks.admission import admit, causes_elsewhere, refuse_broken_chains, refuse_strange_times
 from tasks.batch import Batch, Rules, fold_batch
 from tasks.doorbell import Doorbell, Room
+from tasks.liveness import spare_the_living
 from tasks.pace import Pace
 from tasks.poison import bury_first, count_attempt, refuses
 from tasks.redaction import Redactor
@@ -90,6 +92,7 @@ class Runtime:
         redactor: Redactor,
         limits: Limits = Limits(),
         clock: Callable[[], datetime] | None = None,
+        liveness: LivenessPolicy = LivenessPolicy(),
     ) -> None:
         self._engine = engine
         self._registry = registry
@@ -98,6 +101,7 @@ class Runtime:
         self._redactor = redactor
         self._limits = limits
         self._clock = clock
+        self._liveness = liveness
         self._partitions: int | None = None
 
     def submit(self, envelopes: Sequence[Envelope]) -> int:
@@ -172,6 +176,7 @@ class Runtime:
                 known = processed.known(session, [each.message_id for each in messages])
                 stored, held = entities.lock(session, {each.entity_id for each in messages})
                 self._learn(session, stored)
+                waiting = spare_the_living(session, batch, waiting, stored, self._liveness)
                 fold_batch(batch, self._rules, waiting, known, stored, held)
                 write(session, batch)
         report(batch)

@@ -5,11 +5,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self, get_args, get_type_hints
 from urllib.parse import urlsplit
 
+from fsm.liveness import LivenessPolicy
 from models.errors import ConfigurationError, SettingError
 from tasks.secrets import Secret, SecretUrl
 
@@ -140,6 +142,13 @@ class Settings:
     worker_concurrency: Annotated[int, Reader(_number(1, 256), "a number from 1 to 256")] = 2
     stall_seconds: Annotated[int, Reader(_number(5, 3600), "seconds from 5 to 3600")] = 60
 
+    heartbeat_interval_seconds: Annotated[
+        int, Reader(_number(1, 3600), "seconds from 1 to 3600")
+    ] = 30
+    liveness_seconds: Annotated[int, Reader(_number(2, 86_400), "seconds from 2 to 86400")] = 90
+    brake_share_percent: Annotated[int, Reader(_number(0, 100), "percent, or 0 for no brake")] = 55
+    brake_min_nodes: Annotated[int, Reader(_number(1, 1_000_000), "a number of nodes")] = 10
+
     postgres_port: Port = 0
     redis_port: Port = 0
     consul_port: Port = 0
@@ -184,6 +193,15 @@ class Settings:
             elif isinstance(value, Secret):
                 shown.extend((value.reveal(), value.reveal().rpartition(":")[2]))
         return tuple(dict.fromkeys(shown))
+
+    @property
+    def liveness(self) -> LivenessPolicy:
+        return LivenessPolicy(
+            timedelta(seconds=self.heartbeat_interval_seconds),
+            timedelta(seconds=self.liveness_seconds),
+            self.brake_share_percent,
+            self.brake_min_nodes,
+        )
 
     @property
     def flower_is_local(self) -> bool:

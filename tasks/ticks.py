@@ -11,8 +11,10 @@ from typing import Any, TypedDict
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from fsm.liveness import LivenessPolicy
 from models.messages.runtime import RuntimeTick
 from tasks.doorbell import Room
+from tasks.liveness import LivenessWatch
 from tasks.store import event_log, inbox
 from tasks.store.clock import take_tick
 from tasks.store.deadlines import take_due
@@ -57,6 +59,7 @@ def run_tick(
     ring: Callable[[Iterable[Room]], int],
     most: int = 1000,
     services: Sequence[str] = (),
+    policy: LivenessPolicy = LivenessPolicy(),
 ) -> TickResult:
     """Take the tick if it is the first of its interval; the others stop here. Then put the timeout
     of every deadline that came due into the inbox, and ring wherever something waits."""
@@ -76,12 +79,17 @@ def run_tick(
             if taken.ticks % _TICKS_A_LOOK_AHEAD == 1:
                 event_log.add_months(session)
         result["won"], result["ticks"] = True, taken.ticks
+        watch = LivenessWatch(policy)
+        if taken.braked:
+            with session.begin():
+                watch.look_at_brake(session, taken.at)
         until = monotonic() + interval.total_seconds()
         while True:
             with session.begin():
                 due = take_due(session, tick, most)
-                inbox.put(session, due.messages)
-            result["timeouts"] += len(due.messages)
+                messages = watch.sift(session, due.messages)
+                inbox.put(session, messages)
+            result["timeouts"] += len(messages)
             if due.entities < most or monotonic() > until:
                 break
         with session.begin():

@@ -93,6 +93,7 @@ class _Held:
             self.registry,
             self.doorbell,
             Redactor(self._settings.secrets),
+            liveness=self._settings.liveness,
         )
 
     @cached_property

@@ -3,12 +3,14 @@
 from sqlalchemy.orm import Session
 
 from tasks.batch import Batch
+from tasks.liveness import follow
 from tasks.store import counts, dead_letters, entities, event_log, inbox, intents, processed
 
 
 def write(session: Session, batch: Batch) -> None:
     """Projections, log, intents, events: one statement each, however long the batch is."""
     entities.save(session, batch.changes, batch.now)
+    follow(session, batch)
     event_log.append(session, batch.applied)
     intents.hurry(session, batch.intents, batch.now)
     intents.put(session, batch.intents, batch.now)

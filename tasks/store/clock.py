@@ -10,10 +10,12 @@ from models.messages.runtime import RuntimeTick
 
 
 class TickTaken(NamedTuple):
-    """The winning tick's time, by the database's clock, and how many were taken so far."""
+    """The winning tick's time, by the database's clock, how many were taken so far, and whether
+    the brake holds: told along, so that an idle tick need not ask."""
 
     at: datetime
     ticks: int
+    braked: bool
 
 
 # One conditional UPDATE decides: of any number of beats, one tick per interval wins.
@@ -23,7 +25,7 @@ _TAKE = text(
        SET at = now(), emitted_at = :emitted_at, tick_sequence = :tick_sequence,
            runtime_id = :runtime_id, ticks = ticks + 1
      WHERE at < now() - :half_an_interval
-    RETURNING at, ticks
+    RETURNING at, ticks, (SELECT held_since IS NOT NULL FROM brake)
     """
 )
 
