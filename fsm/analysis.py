@@ -122,6 +122,16 @@ def _intents(contract: Contract, known: Set[str]) -> Iterator[Finding]:
                 yield Finding(FindingCode.UNKNOWN_INTENT, at, message)
 
 
+def intent_kinds(contract: Contract) -> set[str]:
+    """Every kind of I/O the machine may ask for."""
+    return {
+        action.intent_kind
+        for _, actions in _all_actions(contract)
+        for action in actions
+        if isinstance(action, EmitIntent)
+    }
+
+
 def _all_actions(contract: Contract) -> Iterator[tuple[Place, tuple[Action, ...]]]:
     for state in contract.states:
         yield _at_state(contract, state), (*state.entry, *state.exit)

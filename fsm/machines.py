@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fsm.contract import Contract
+from fsm.contract import Contract, EmitIntent
 from models.errors import ConfigurationError
 from models.messages.runtime import TriggerPulled
 from models.topics import Domain
@@ -72,6 +72,15 @@ class Machines:
     def domains(self) -> tuple[str, ...]:
         return tuple(sorted({domain_of(contract.name) for contract in self._by_name.values()}))
 
+    @property
+    def retried_services(self) -> dict[str, tuple[str, ...]]:
+        """Whom a machine's automatic retries need, by machine."""
+        return {
+            contract.name: tuple(sorted(set(_needed_by_retries(contract))))
+            for contract in self._by_name.values()
+            if contract.auto_retry
+        }
+
     def pulls(self, message_type: str, payload: Mapping[str, Any]) -> Iterable[Pull]:
         """What an event pulls, on which machines of its domain, in a fixed order."""
         if message_type.endswith(_PULLED):
@@ -88,6 +97,16 @@ class Machines:
 
 
 _PULLED = f".events.{TriggerPulled.__name__}"
+
+
+def _needed_by_retries(contract: Contract) -> Iterator[str]:
+    retries = {(each.state, each.trigger) for each in contract.auto_retry}
+    for each in contract.transitions:
+        entered = contract.state(each.to_state)
+        if (each.from_state, each.trigger) in retries and entered is not None:
+            for action in entered.entry:
+                if isinstance(action, EmitIntent):
+                    yield action.intent_kind.partition(".")[0]
 
 
 def domain_of(machine: str) -> str:

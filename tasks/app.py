@@ -61,6 +61,7 @@ def _tasks(settings: Settings, process: WorkerProcess) -> dict[str, Callable[...
             process.doorbell.ring,
             services=process.effects.services,
             policy=settings.liveness,
+            retried=process.machines.retried_services,
         )
 
     def drain_partition(domain: str, partition: int) -> dict[str, Any]:

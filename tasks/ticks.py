@@ -2,10 +2,11 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 from sqlalchemy import Engine
@@ -60,6 +61,7 @@ def run_tick(
     most: int = 1000,
     services: Sequence[str] = (),
     policy: LivenessPolicy = LivenessPolicy(),
+    retried: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> TickResult:
     """Take the tick if it is the first of its interval; the others stop here. Then put the timeout
     of every deadline that came due into the inbox, and ring wherever something waits."""
@@ -86,7 +88,7 @@ def run_tick(
         until = monotonic() + interval.total_seconds()
         while True:
             with session.begin():
-                due = take_due(session, tick, most)
+                due = take_due(session, tick, most, retried)
                 messages = watch.sift(session, due.messages)
                 inbox.put(session, messages)
             result["timeouts"] += len(messages)

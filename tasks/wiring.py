@@ -11,6 +11,7 @@ from fsm.library import all_machines
 from fsm.machines import domain_of
 from models.errors import ConfigurationError
 from tasks.app import create_app, send_drain
+from tasks.effects.services import refuse_unhandled
 from tasks.logs import configure_logging
 from tasks.pulse import Pulse
 from tasks.settings import Settings
@@ -56,6 +57,7 @@ def _parts(settings: Settings) -> tuple[Celery, WorkerProcess]:
             "set it, or start the embedded servers with `rollcall up`",
         )
     library = all_machines(settings.contracts_dir)
+    refuse_unhandled(loaded.contract for loaded in library.values())
     process = WorkerProcess(settings, library, lambda *room: send_drain(app, *room))
     app = create_app(settings, process, [domain_of(machine) for machine in library])
     return app, process

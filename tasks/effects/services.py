@@ -1,10 +1,13 @@
 """Every service that effects reach, the kinds of intents it takes, and how patient we are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from fsm.analysis import intent_kinds
 from fsm.breaker import BreakerPolicy
+from fsm.contract import Contract
 from fsm.retry import RetryPolicy
+from models.errors import ConfigurationError
 from tasks.effects.handler import Handler, Kind, Service
 
 POSTGRES = "postgres"
@@ -73,6 +76,20 @@ def services(postgres: Handler, consul: Handler | None) -> Mapping[str, Service]
             )
         )
     return {each.name: each for each in made}
+
+
+def refuse_unhandled(contracts: Iterable[Contract]) -> None:
+    """An intent that nobody carries out would wait for ever: nothing starts with one."""
+    handled = {kind.name for kind in KINDS}
+    wrong = [
+        f"machine {contract.name} emits {kind}, which no effect handles"
+        for contract in contracts
+        for kind in sorted(intent_kinds(contract) - handled)
+    ]
+    if wrong:
+        raise ConfigurationError(
+            "; ".join(wrong), f"this version carries out {', '.join(sorted(handled))}"
+        )
 
 
 def _kinds(service: str) -> tuple[Kind, ...]:

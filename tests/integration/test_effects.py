@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,14 +12,19 @@ import pytest
 from sqlalchemy.orm import Session
 
 from fsm.breaker import BreakerPolicy, CallOutcome
-from fsm.retry import FailureKind
+from fsm.contract_yaml import load_contract
+from fsm.library import all_machines
+from fsm.retry import FailureKind, RetryPolicy
 from models.envelope import Envelope
+from models.errors import ConfigurationError
+from models.messages.runtime import RuntimeTick
 from tasks.effects.execute import Effects
 from tasks.effects.handler import Answer, Claimed, Done, Failed, Service
 from tasks.effects.postgres import PostgresHandler
-from tasks.effects.services import services
+from tasks.effects.services import refuse_unhandled, services
 from tasks.rounds import answer, serve
 from tasks.settings import Settings
+from tasks.ticks import run_tick
 from tests.runtime_kit import PARTITIONS, Kit, kit_of
 
 NODE = {
@@ -152,7 +158,8 @@ def test_leaving_takes_both_away_and_is_complete_when_both_are_gone(kit: Kit) ->
 
 
 def test_a_failure_is_tried_again_later_and_its_history_is_kept(kit: Kit) -> None:
-    world = world_of(kit)
+    seconds = timedelta(seconds=8)
+    world = world_of(kit, retry=RetryPolicy(base=seconds, factor=2, cap=seconds, attempts=5))
     world.consul.script = [UNREACHED]
     kit.submit(introduced("n1"))
     world.turn()
@@ -163,7 +170,7 @@ def test_a_failure_is_tried_again_later_and_its_history_is_kept(kit: Kit) -> Non
     assert (attempt, tries, history, leased) == (1, 1, 1, False)
     world.turn()
     assert world.state() == "registering_consul"  # not due yet
-    world.pass_by(1)
+    world.pass_by(4)
     world.turn()
     assert world.state() == "registered"
 
@@ -353,3 +360,106 @@ def test_a_service_is_known_by_its_kinds(kit: Kit) -> None:
         "consul.register",
         "consul.deregister",
     }
+
+
+def sees_tick(world: World) -> int:
+    """A real tick, at the database's own time, with the retries of the machines that run."""
+    world.kit.sql("UPDATE runtime_clock SET at = 'epoch'")
+    told = RuntimeTick(now=datetime.now(UTC), tick_sequence=1, runtime_id="rt-1")
+    machines = world.kit.process.machines
+    return run_tick(
+        world.kit.engine,
+        told,
+        timedelta(seconds=1),
+        lambda rooms: 0,
+        retried=machines.retried_services,
+    )["timeouts"]
+
+
+def bring_deadline(kit: Kit, machine: str = "registration") -> None:
+    """As if the state had lasted too long already."""
+    kit.sql(
+        "UPDATE entities SET next_deadline = now() - interval '1 second', deadlines ="
+        ' CAST(regexp_replace(CAST(deadlines AS text), \'"at": ?"[^"]*"\','
+        " '\"at\":\"2020-01-01T00:00:00+00:00\"', 'g') AS json)"
+        f" WHERE machine = '{machine}'"
+    )
+
+
+def next_deadline(kit: Kit, machine: str = "registration") -> float:
+    ((seconds,),) = kit.sql(
+        "SELECT CAST(extract(epoch FROM next_deadline - now()) AS float8) FROM entities"
+        f" WHERE machine = '{machine}'"
+    )
+    return float(seconds)
+
+
+def open_circuit(kit: Kit, seconds: int) -> None:
+    kit.sql(
+        "INSERT INTO circuits (service, state, failures, opened_at, barred_until) VALUES"
+        f" ('consul', 'OPEN', 5, now(), now() + interval '{seconds} seconds')"
+        " ON CONFLICT (service) DO UPDATE SET state = 'OPEN',"
+        " opened_at = EXCLUDED.opened_at, barred_until = EXCLUDED.barred_until"
+    )
+
+
+def test_a_state_is_not_blamed_for_an_intent_nobody_took_yet(kit: Kit) -> None:
+    """Ruling 15: the deadline waits, and so does the patience of the intent."""
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.fold()
+    bring_deadline(kit)
+    assert sees_tick(world) == 0
+    assert 8 < next_deadline(kit) <= 10
+    ((patient,),) = kit.sql("SELECT not_after >= now() + interval '8 seconds' FROM intents")
+    assert patient
+    kit.sql("UPDATE intents SET attempt = 1")  # somebody has it, and takes too long
+    bring_deadline(kit)
+    assert sees_tick(world) == 1
+
+
+def test_an_open_circuit_holds_deadlines_back(kit: Kit) -> None:
+    """Ruling 23: what was tried already waits too while nothing can be tried."""
+    world = world_of(kit)
+    world.consul.script = [UNREACHED]
+    kit.submit(introduced("n1"))
+    world.turn()
+    open_circuit(kit, 40)
+    bring_deadline(kit)
+    assert sees_tick(world) == 0
+    assert 45 < next_deadline(kit) <= 50
+    kit.sql("UPDATE circuits SET state = 'CLOSED', barred_until = NULL")
+    bring_deadline(kit)
+    assert sees_tick(world) == 1
+
+
+def test_an_open_circuit_holds_automatic_retries_back(kit: Kit) -> None:
+    world = world_of(kit)
+    world.consul.script = [REFUSED]
+    kit.submit(introduced("n1"))
+    world.turn()
+    assert world.state() == "partial_registered"
+    open_circuit(kit, 40)
+    bring_deadline(kit)
+    assert sees_tick(world) == 0
+    assert 35 < next_deadline(kit) <= 40
+    kit.sql("UPDATE circuits SET barred_until = now()")  # time for a probe: the retry brings it
+    bring_deadline(kit)
+    assert sees_tick(world) == 1
+
+
+def test_a_deadline_with_a_name_of_its_own_never_waits(kit: Kit) -> None:
+    """An acknowledgement is owed by the node, whatever Consul does."""
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.turn()
+    open_circuit(kit, 40)
+    bring_deadline(kit, "handshake")
+    assert sees_tick(world) == 1
+
+
+def test_a_machine_whose_intent_nobody_handles_does_not_start(settings: Settings) -> None:
+    backup = load_contract(Path("docs/examples/backup.yaml"))
+    with pytest.raises(ConfigurationError, match=r"machine backup emits http\.request"):
+        refuse_unhandled([backup])
+    refuse_unhandled(loaded.contract for loaded in all_machines().values())

@@ -149,13 +149,18 @@ STATES: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 
+TRACED = {"node_id", "registration_id", "correlation_id", "generation"}
 # What an effect gets to read: its kind, what it cannot do without, what it may get besides.
 INTENTS = {
-    "emit_postgres_upsert_intent": ("postgres.upsert_registration", {"record"}, set()),
+    "emit_postgres_upsert_intent": (
+        "postgres.upsert_registration",
+        {"record"},
+        {"deployment_id", "environment", "network_id", "consul_service_id"},
+    ),
     "emit_consul_register_intent": (
         "consul.register",
         {"service_id", "service_name"},
-        {"tags", "health_check"},
+        {"tags", "health_check", "address", "port", "environment", "deployment_id", "network_id"},
     ),
     "emit_consul_deregister_intent": ("consul.deregister", {"service_id"}, set()),
     "emit_postgres_deregister_intent": ("postgres.delete_registration", {"node_id"}, set()),
@@ -206,7 +211,7 @@ def test_each_intent_carries_what_its_effect_needs_and_how_to_trace_it() -> None
         assert action.intent_kind == kind
         assert {key for key, _ in action.payload} == needed
         optional = {key for key, _ in action.optional_payload}
-        assert optional == besides | {"node_id", "registration_id", "correlation_id"} - needed
+        assert optional == besides | TRACED - needed
 
 
 def test_the_retry_counter_is_the_specified_one() -> None:
