@@ -101,6 +101,7 @@ class Settling:
     ) -> None:
         """Everything that follows from the answer, in one transaction."""
         ours = intents.settling(session, claimed)
+        given_up = ledger.given_up(session, claimed)
         barred = move_circuit(session, service, claim.call, claim.circuit, answer.calls, now)
         made = _Settlement()
         for each in claimed:
@@ -115,7 +116,7 @@ class Settling:
         intents.later(session, made.again)
         dead_letters.put_effects(session, made.letters)
         dead_letters.close_for(session, made.closed, "done")
-        results = _results(made.ended, ours.steps, now)
+        results = _results(made.ended, ours.steps, given_up, now)
         inbox.put(session, results)
         total.done += sum(isinstance(outcome, Done) for _, _, outcome in made.ended)
         total.failed += sum(isinstance(outcome, Failed) for _, _, outcome in made.ended)
@@ -183,21 +184,24 @@ def natural_key(claimed: Claimed, kind: str) -> ledger.Key | None:
 def _results(
     ended: Sequence[tuple[Claimed, Kind, Done | Failed]],
     steps: Mapping[tuple[str, str, int], int],
+    given_up: Mapping[tuple[str, str, int], int],
     now: datetime,
 ) -> list[inbox.Addressed]:
-    """The events that tell the machines; each id is the intent's and its attempt's."""
-    left = dict(steps)
+    """The events that tell the machines; each id is the intent's and its attempt's. What was given
+    up stays outstanding: it is not done."""
+    left = {step: count + given_up.get(step, 0) for step, count in steps.items()}
     made: list[inbox.Addressed] = []
     for claimed, kind, outcome in ended:
         step = (claimed.entity_id, claimed.machine, claimed.sequence)
-        left[step] -= 1
         payload: dict[str, Any] = {
             "intent_id": str(claimed.intent_id),
             "attempt": claimed.attempt,
             "asked_at": claimed.sequence,
             "registration_id": claimed.registration_id,
-            "outstanding": left[step],
+            "outstanding": left[step] - 1,
         }
+        if isinstance(outcome, Done):
+            left[step] -= 1
         if kind.flag is not None:
             payload[kind.flag] = isinstance(outcome, Done)
         if isinstance(outcome, Failed):

@@ -13,10 +13,12 @@ from sqlalchemy.orm import Session
 from fsm.breaker import BreakerPolicy, CallOutcome
 from fsm.retry import FailureKind
 from models.envelope import Envelope
+from models.messages.effect_results import REMOVALS
+from tasks.dead_letters import replay
 from tasks.effects.execute import Effects
-from tasks.effects.handler import Answer, Claimed, Done, Failed, Service
+from tasks.effects.handler import Answer, Claimed, Done, Failed, Handler, Service
 from tasks.effects.postgres import PostgresHandler
-from tasks.effects.services import services
+from tasks.effects.services import KINDS, services
 from tasks.rounds import answer, serve
 from tasks.settings import Settings
 from tests.runtime_kit import PARTITIONS, Kit, kit_of
@@ -64,13 +66,17 @@ class Scripted:
         self.asked.append([*claimed])
         if self.script:
             return self.script.pop(0)(claimed)
-        return Answer({each.intent_id: Done() for each in claimed}, (CallOutcome.SUCCESS,))
+        return done(claimed)
 
 
 def failing(kind: FailureKind, call: CallOutcome) -> Callable[[Sequence[Claimed]], Answer]:
     return lambda claimed: Answer(
         {each.intent_id: Failed(kind, "no luck") for each in claimed}, (call,)
     )
+
+
+def done(claimed: Sequence[Claimed]) -> Answer:
+    return Answer({each.intent_id: Done() for each in claimed}, (CallOutcome.SUCCESS,))
 
 
 UNREACHED = failing(FailureKind.UNKNOWN, CallOutcome.FAILURE)
@@ -103,14 +109,14 @@ class World:
         return self.kit.states("registration")[node_id]
 
 
-def world_of(kit: Kit, **changes: Any) -> World:
+def world_of(kit: Kit, postgres: Handler | None = None, **changes: Any) -> World:
     consul = Scripted()
     made: list[World] = []
 
     def clock() -> datetime:
         return datetime.now(UTC) + made[0].ahead
 
-    known = dict(services(PostgresHandler(), consul))
+    known = dict(services(postgres or PostgresHandler(), consul))
     known["consul"] = replace(known["consul"], **changes)
     effects = Effects(kit.engine, known, lambda text: text, lambda: 0.5, clock)
     made.append(World(kit, consul, effects))
@@ -149,6 +155,34 @@ def test_leaving_takes_both_away_and_is_complete_when_both_are_gone(kit: Kit) ->
         "postgres.upsert_registration": "undone",
         "postgres.delete_registration": "succeeded",
     }
+
+
+def test_a_removal_that_was_given_up_keeps_the_other_from_completing(kit: Kit) -> None:
+    """What Consul still holds is not spoken for by PostgreSQL; a replay of the letter is."""
+    postgres = Scripted([done, UNREACHED])
+    world = world_of(kit, postgres)
+    kit.submit(introduced("n1"))
+    world.turn()
+    assert world.state() == "registered"
+    world.consul.script = [REFUSED]
+    kit.submit(said("n1", "commands.DeregisterNodeRequested", {"node_id": "n1"}))
+    world.turn()
+    ((letter, kind),) = kit.sql("SELECT dead_letter_id, kind FROM dead_letters")
+    assert kind == "consul.deregister"
+    world.pass_by(1)
+    assert world.effects.run("postgres").done == 1
+    world.fold()
+    assert world.state() == "deregistering"
+    (fate,) = replay(kit.process, [letter])
+    assert fate.done
+    world.turn()
+    assert world.state() == "deregistered"
+    assert kit.sql("SELECT closed_as FROM dead_letters") == [("replayed",)]
+
+
+def test_the_removals_of_the_messages_are_those_of_the_effects() -> None:
+    told = {name for kind in KINDS if kind.removal for name in (kind.succeeded, kind.failed)}
+    assert told == {each.message_type for each in REMOVALS}
 
 
 def test_a_failure_is_tried_again_later_and_its_history_is_kept(kit: Kit) -> None:
