@@ -163,14 +163,16 @@ class Settling:
                 made.again.append(_later(claimed, at, tries, history))
             case GiveUp(reason=reason):
                 conflict = failed.error == CONFLICT
-                status = "conflict" if conflict else "failed"
-                made.entries.append(ledger.Entry(claimed, status, failed.error))
+                said = "conflict" if conflict else reason.value
+                letter = _letter(claimed, said, failed.error, history, now)
+                entry = ledger.Entry(claimed, "conflict" if conflict else "failed", failed.error)
                 made.removed.append(claimed.intent_id)
                 made.ended.append((claimed, kind, failed))
-                # A machine that is waiting is told, and may ask again; a removal has nobody.
                 if kind.removal or reason is GiveUpReason.PERMANENT_ERROR:
-                    said = "conflict" if conflict else reason.value
-                    made.letters.append(_letter(claimed, said, failed.error, history, now))
+                    made.letters.append(letter)
+                else:  # its machine is told and may ask again: the letter waits until it gives up
+                    entry = entry._replace(envelope=letter.envelope(), history=letter.told())
+                made.entries.append(entry)
             case _:
                 raise AssertionError
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from fsm.breaker import BreakerPolicy, CallOutcome
-from fsm.retry import FailureKind
+from fsm.retry import FailureKind, RetryPolicy
 from models.envelope import Envelope
 from models.messages.effect_results import REMOVALS
 from tasks.dead_letters import replay
@@ -186,7 +186,8 @@ def test_the_removals_of_the_messages_are_those_of_the_effects() -> None:
 
 
 def test_a_failure_is_tried_again_later_and_its_history_is_kept(kit: Kit) -> None:
-    world = world_of(kit)
+    slow = RetryPolicy(timedelta(seconds=4), 2, timedelta(seconds=5), attempts=5)
+    world = world_of(kit, retry=slow)
     world.consul.script = [UNREACHED]
     kit.submit(introduced("n1"))
     world.turn()
@@ -197,7 +198,7 @@ def test_a_failure_is_tried_again_later_and_its_history_is_kept(kit: Kit) -> Non
     assert (attempt, tries, history, leased) == (1, 1, 1, False)
     world.turn()
     assert world.state() == "registering_consul"  # not due yet
-    world.pass_by(1)
+    world.pass_by(3)
     world.turn()
     assert world.state() == "registered"
 
@@ -210,6 +211,66 @@ def test_a_permanent_refusal_is_not_tried_again_and_is_a_dead_letter(kit: Kit) -
     assert world.state() == "partial_registered"
     rows = kit.sql("SELECT kind, reason, error, attempts, closed_as FROM dead_letters")
     assert rows == [("consul.register", "permanent_error", "no luck", 1, None)]
+
+
+ONCE = RetryPolicy(timedelta(seconds=1), 2, timedelta(seconds=1), attempts=1)
+PATIENT = BreakerPolicy(threshold=1000, reset_timeout=timedelta(seconds=10))
+
+
+def exhaust(world: World) -> None:
+    """Consul fails, three retries fail, and the machine gives up."""
+    world.kit.submit(introduced("n1"))
+    world.turn()
+    for _ in range(3):
+        assert world.state() == "partial_registered"
+        retry = {"machine": "registration", "trigger": "RETRY", "data": {}}
+        world.kit.submit(said("n1", "commands.PullTrigger", retry))
+        world.turn()
+    assert world.state() == "partial_registered"
+    world.kit.feed(said("n1", "events.NodeRegistrationRetriesExhausted", {}))
+    world.fold()
+    assert world.state() == "failed"
+
+
+def test_a_machine_that_gives_up_leaves_a_letter_of_its_last_intent(kit: Kit) -> None:
+    """Promise 8: retries that are used up end in the dead-letter queue, and only once."""
+    world = world_of(kit, retry=ONCE, breaker=PATIENT)
+    world.consul.script = [UNREACHED] * 4
+    exhaust(world)
+    ((kind, reason, error, history, correlation, intent, payload),) = kit.sql(
+        "SELECT kind, reason, error, history, CAST(correlation_id AS text),"
+        " CAST(message_id AS text), envelope -> 'payload' FROM dead_letters"
+    )
+    assert (kind, reason, error) == ("consul.register", "machine_gave_up", "no luck")
+    assert [(each["attempt"], each["error"]) for each in history] == [(1, "no luck")]
+    ((last,),) = world.consul.asked[-1:]
+    assert (intent, correlation) == (str(last.intent_id), str(last.correlation_id))
+    assert payload == last.payload
+    assert kit.count("dead_letters") == 1
+
+
+def test_a_machine_that_may_still_retry_leaves_no_letter(kit: Kit) -> None:
+    world = world_of(kit, retry=ONCE, breaker=PATIENT)
+    world.consul.script = [UNREACHED]
+    kit.submit(introduced("n1"))
+    world.turn()
+    assert (world.state(), kit.count("dead_letters")) == ("partial_registered", 0)
+
+
+def test_a_refusal_is_mended_and_its_letter_registers_a_new_generation(kit: Kit) -> None:
+    """Consul refuses us until an operator mends the token and replays the one letter."""
+    world = world_of(kit, breaker=PATIENT)
+    world.consul.script = [REFUSED] * 4
+    exhaust(world)
+    rows = kit.sql("SELECT dead_letter_id, kind, reason FROM dead_letters")
+    assert [row[1:] for row in rows] == [("consul.register", "permanent_error")]
+    mended = world_of(kit)
+    (fate,) = replay(kit.process, [rows[0][0]])
+    assert fate.done
+    mended.turn(3)
+    assert mended.state() == "registered"
+    assert kit.sql("SELECT generation FROM node_registrations") == [(2,)]
+    assert kit.sql("SELECT closed_as FROM dead_letters") == [("replayed",)]
 
 
 def test_an_open_circuit_burns_nothing(kit: Kit) -> None:
