@@ -210,6 +210,14 @@ effect_ledger = Table(
     Column("attempts", Integer, nullable=False),
     Column("error", Text),
     Column("settled_at", Time, nullable=False),
+    Column("sequence", BigInteger, nullable=False, server_default=text("0")),
+    Column("envelope", JSON),
+    Column("history", JSON),
+)
+Index(
+    "effect_ledger_given_up_idx",
+    effect_ledger.c.entity_id,
+    postgresql_where=text("status IN ('failed', 'conflict')"),
 )
 Index(
     "effect_ledger_in_force_idx",

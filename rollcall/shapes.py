@@ -17,7 +17,7 @@ HANDLERS: tuple[tuple[str, Role], ...] = (
     ("fsm/refusals.py", Role.REDUCER),
     ("tasks/effects/*.py", Role.EFFECT),
 )
-RUNTIME = frozenset({"tasks/effects/execute.py"})
+RUNTIME = frozenset(f"tasks/effects/{name}.py" for name in ("execute", "settle", "circuit"))
 """The runtime's own half of an effect: it claims, settles and rings, and handles nothing."""
 
 

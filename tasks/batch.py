@@ -38,6 +38,7 @@ class Batch:
     intents: list[Wanted] = field(default_factory=list)
     elsewhere: list[Addressed] = field(default_factory=list)
     dead: list[DeadLetter] = field(default_factory=list)
+    given_up: dict[tuple[str, str], Projection] = field(default_factory=dict)
     moved: Counter[tuple[str, str]] = field(default_factory=Counter)
     steps: list[tuple[Envelope, Step]] = field(default_factory=list)
 
@@ -60,6 +61,9 @@ class Batch:
                 self.moved[projection.machine, fold.state_before] -= 1
             self.moved[projection.machine, projection.state] += 1
             self.latest[key] = projection
+            self.given_up.pop(key, None)
+            if _gave_up(fold):
+                self.given_up[key] = projection
             self.digests[key] = row.digest
             self.intents += self._wanted(fold)
         self.applied += rows
@@ -113,6 +117,13 @@ class Batch:
             )
             for intent in fold.folded.outcome.intents
         ]
+
+
+def _gave_up(fold: Fold) -> bool:
+    """The machine came to an error it does not leave by itself."""
+    contract, state = fold.pull.contract, fold.folded.projection.state
+    leaves = any(each.state == state for each in contract.auto_retry)
+    return state in contract.error_states and state != fold.state_before and not leaves
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from fsm.machines import Machines, domain_of, partition_of
 from models.envelope import Envelope
 from models.messages.registration import ReplayRegistrationRequested
 from models.messages.runtime import PullTrigger
+from tasks.doorbell import Room, service_room
+from tasks.effects.services import KINDS
 from tasks.store import inbox, letters, partitions, processed
 from tasks.store.letters import Filter, Letter, Standing
 from tasks.worker_process import WorkerProcess
@@ -25,7 +27,7 @@ from tasks.worker_process import WorkerProcess
 CHUNK = 500
 REPLAYED = "replayed"
 DISCARDED = "discarded"
-REMOVALS = frozenset({"postgres.delete_registration", "consul.deregister"})
+REMOVALS = frozenset(kind.name for kind in KINDS if kind.removal)
 """Intents that outlive their machine: what they take away must go, whatever came after."""
 
 _REGISTRATION = "registration"
@@ -129,10 +131,19 @@ def replay(process: WorkerProcess, ids: Sequence[int], told: Told = lambda _: No
             done = [Fate(each.dead_letter_id, _outcome(made), made.why) for each, made in planned]
             letters.close(session, [each.dead_letter_id for each in done if each.done], REPLAYED)
             done += _missing(session, chunk, taken)
-        process.doorbell.ring(rooms)
+        process.doorbell.ring({*rooms, *_services(planned)})
         fates += done
         told(len(chunk))
     return fates
+
+
+def _services(planned: Iterable[tuple[Letter, Plan]]) -> set[Room]:
+    """Whose bells are rung for the intents that are asked for again."""
+    return {
+        service_room(str(letter.kind).partition(".")[0])
+        for letter, made in planned
+        if made.again is Again.INTENT
+    }
 
 
 def discard(

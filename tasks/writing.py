@@ -16,6 +16,7 @@ def write(session: Session, batch: Batch) -> None:
     intents.put(session, batch.intents, batch.now)
     inbox.put(session, batch.elsewhere)
     dead_letters.put(session, batch.dead)
+    dead_letters.put_given_up(session, [*batch.given_up.values()], batch.now)
     processed.record(session, batch.results)
     counts.move(session, batch.domain, batch.partition, batch.moved)
     inbox.remove(session, batch.domain, batch.partition, batch.done)

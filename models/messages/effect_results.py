@@ -9,7 +9,7 @@ from models.messages.registration import Count, Error
 
 
 class _Result(BaseModel):
-    """Which intent was carried out, at which attempt, and what else its step still waits for.
+    """Which intent was carried out, at which attempt, and how many others of its step are not done.
 
     `asked_at` is the sequence at which the machine asked for it.
     """

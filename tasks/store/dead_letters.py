@@ -16,6 +16,9 @@ from models.envelope import Envelope
 from models.projection import Projection
 from models.registry import intent_spec
 
+GAVE_UP = "machine_gave_up"
+"""Why a letter was written for an intent whose machine may have asked again, and did not."""
+
 
 class DeadLetter(NamedTuple):
     """The original message, what was known of its entity, and what went wrong."""
@@ -99,6 +102,10 @@ class EffectLetter(NamedTuple):
     def key(self) -> "EffectKey":
         return EffectKey(self.entity_id, self.kind, self.registration_id)
 
+    def told(self) -> str:
+        """Every attempt, in its order."""
+        return canonical([dict(each) for each in self.history])
+
     def envelope(self) -> str:
         """The intent as a message, and the step that asked for it beside."""
         return canonical(
@@ -123,14 +130,23 @@ class EffectKey(NamedTuple):
     registration_id: str | None
 
 
-# One open letter for one thing to be done: giving it up once more refreshes the letter.
-_PUT_EFFECTS = text(
-    """
+_INTO = """
     INSERT INTO dead_letters (domain, message_id, entity_id, message_type, correlation_id, reason,
                               error, envelope, projections, attempts, created_at, machine, kind,
                               registration_id, history)
+"""
+# One open letter for one thing to be done: giving it up once more refreshes the letter.
+_ONCE = """
+    ON CONFLICT (entity_id, kind, registration_id) WHERE closed_at IS NULL AND kind IS NOT NULL
+        DO UPDATE SET attempts = EXCLUDED.attempts, error = EXCLUDED.error,
+                      reason = EXCLUDED.reason, history = EXCLUDED.history,
+                      envelope = EXCLUDED.envelope, message_id = EXCLUDED.message_id
+"""
+_PUT_EFFECTS = text(
+    f"""
+    {_INTO}
     SELECT domain, message_id, entity_id, message_type, correlation_id, reason, error,
-           CAST(envelope AS json), '{}', attempts, at, machine, kind, registration_id,
+           CAST(envelope AS json), '{{}}', attempts, at, machine, kind, registration_id,
            CAST(history AS json)
       FROM unnest(CAST(:domains AS text[]), CAST(:intent_ids AS uuid[]),
                   CAST(:entity_ids AS text[]), CAST(:message_types AS text[]),
@@ -142,11 +158,35 @@ _PUT_EFFECTS = text(
            AS rows (domain, message_id, entity_id, message_type, correlation_id, reason, error,
                     envelope, attempts, at, machine, kind, registration_id, history)
      ORDER BY entity_id, kind, registration_id
-    ON CONFLICT (entity_id, kind, registration_id) WHERE closed_at IS NULL AND kind IS NOT NULL
-        DO UPDATE SET attempts = EXCLUDED.attempts, error = EXCLUDED.error,
-                      reason = EXCLUDED.reason, history = EXCLUDED.history,
-                      envelope = EXCLUDED.envelope, message_id = EXCLUDED.message_id
-    """
+    {_ONCE}
+    """  # noqa: S608
+)
+# The last intent of the attempt that was given up and has no letter yet; once it has one, the
+# ledger lets go of what only the letter needs.
+_PUT_GIVEN_UP = text(
+    f"""
+    WITH last AS (
+        SELECT DISTINCT ON (l.entity_id, l.machine) l.*
+          FROM unnest(CAST(:entity_ids AS text[]), CAST(:machines AS text[]),
+                      CAST(:registration_ids AS text[]))
+               AS rows (entity_id, machine, registration_id)
+          JOIN effect_ledger AS l USING (entity_id, machine)
+         WHERE l.status IN ('failed', 'conflict')
+           AND l.registration_id IS NOT DISTINCT FROM rows.registration_id
+         ORDER BY l.entity_id, l.machine, l.sequence DESC, l.settled_at DESC
+    ), let_go AS (
+        UPDATE effect_ledger AS l SET envelope = NULL, history = NULL
+          FROM last WHERE l.intent_id = last.intent_id
+    )
+    {_INTO}
+    SELECT domain, intent_id, entity_id, envelope ->> 'message_type',
+           CAST(envelope ->> 'correlation_id' AS uuid), :reason, coalesce(error, ''), envelope,
+           '{{}}', attempts, :now, machine, kind, registration_id, history
+      FROM last
+     WHERE envelope IS NOT NULL
+     ORDER BY entity_id, kind, registration_id
+    {_ONCE}
+    """  # noqa: S608
 )
 _CLOSE_FOR = text(
     """
@@ -185,7 +225,23 @@ def put_effects(session: Session, letters: Sequence[EffectLetter]) -> None:
             "machines": [each.machine for each in kept],
             "kinds": [each.kind for each in kept],
             "registration_ids": [each.registration_id for each in kept],
-            "histories": [canonical([dict(one) for one in each.history]) for each in kept],
+            "histories": [each.told() for each in kept],
+        },
+    )
+
+
+def put_given_up(session: Session, ended: Sequence[Projection], now: datetime) -> None:
+    """Keep what these machines gave up over, unless there is a letter of it already."""
+    if not ended:
+        return
+    session.execute(
+        _PUT_GIVEN_UP,
+        {
+            "entity_ids": [each.entity_id for each in ended],
+            "machines": [each.machine for each in ended],
+            "registration_ids": [each.context.get("registration_id") for each in ended],
+            "reason": GAVE_UP,
+            "now": now,
         },
     )
 

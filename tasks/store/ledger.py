@@ -25,18 +25,37 @@ _IN_FORCE = text(
 _RECORD = text(
     """
     INSERT INTO effect_ledger (intent_id, entity_id, machine, domain, kind, registration_id, status,
-                               payload_digest, attempts, error, settled_at)
+                               payload_digest, attempts, error, settled_at, sequence, envelope,
+                               history)
     SELECT intent_id, entity_id, machine, domain, kind, registration_id, status,
-           decode(digest, 'hex'), attempts, error, :now
+           decode(digest, 'hex'), attempts, error, :now, sequence,
+           CAST(envelope AS json), CAST(history AS json)
       FROM unnest(CAST(:intent_ids AS uuid[]), CAST(:entity_ids AS text[]),
                   CAST(:machines AS text[]), CAST(:domains AS text[]), CAST(:kinds AS text[]),
                   CAST(:registration_ids AS text[]), CAST(:statuses AS text[]),
-                  CAST(:digests AS text[]), CAST(:attempts AS integer[]), CAST(:errors AS text[]))
+                  CAST(:digests AS text[]), CAST(:attempts AS integer[]), CAST(:errors AS text[]),
+                  CAST(:sequences AS bigint[]), CAST(:envelopes AS text[]),
+                  CAST(:histories AS text[]))
            AS rows (intent_id, entity_id, machine, domain, kind, registration_id, status, digest,
-                    attempts, error)
+                    attempts, error, sequence, envelope, history)
     ON CONFLICT (intent_id) DO UPDATE
        SET status = EXCLUDED.status, attempts = EXCLUDED.attempts, error = EXCLUDED.error,
-           settled_at = EXCLUDED.settled_at
+           settled_at = EXCLUDED.settled_at, envelope = EXCLUDED.envelope,
+           history = EXCLUDED.history
+    """
+)
+# What was given up and is asked for again counts among the intents.
+_GIVEN_UP = text(
+    """
+    SELECT l.entity_id, l.machine, l.sequence, count(*)
+      FROM (SELECT DISTINCT entity_id, machine, sequence
+              FROM unnest(CAST(:entity_ids AS text[]), CAST(:machines AS text[]),
+                          CAST(:sequences AS bigint[])) AS rows (entity_id, machine, sequence)
+           ) AS steps
+      JOIN effect_ledger AS l USING (entity_id, machine, sequence)
+     WHERE l.status IN ('failed', 'conflict')
+       AND NOT EXISTS (SELECT FROM intents AS i WHERE i.intent_id = l.intent_id)
+     GROUP BY l.entity_id, l.machine, l.sequence
     """
 )
 _UNDO = text(
@@ -60,11 +79,14 @@ class Key(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What became of an intent."""
+    """What became of an intent. With an envelope it was given up, and its machine decides whether
+    that is the end: the envelope and the history are for the letter."""
 
     claimed: Claimed
     status: str
     error: str | None = None
+    envelope: str | None = None
+    history: str | None = None
 
 
 def digest(payload: Mapping[str, Any]) -> bytes:
@@ -97,8 +119,24 @@ def record(session: Session, entries: Sequence[Entry], now: datetime) -> None:
             "digests": [digest(each.payload).hex() for each in claimed],
             "attempts": [each.attempt for each in claimed],
             "errors": [each.error for each in entries],
+            "sequences": [each.sequence for each in claimed],
+            "envelopes": [each.envelope for each in entries],
+            "histories": [each.history for each in entries],
         },
     )
+
+
+def given_up(session: Session, claimed: Sequence[Claimed]) -> dict[tuple[str, str, int], int]:
+    """How many intents of the same steps were given up: what they were to do is not done."""
+    rows = session.execute(
+        _GIVEN_UP,
+        {
+            "entity_ids": [each.entity_id for each in claimed],
+            "machines": [each.machine for each in claimed],
+            "sequences": [each.sequence for each in claimed],
+        },
+    )
+    return {(entity_id, machine, step): found for entity_id, machine, step, found in rows}
 
 
 def undo(session: Session, keys: Sequence[Key]) -> None:

@@ -17,11 +17,13 @@ from fsm.library import all_machines
 from fsm.retry import FailureKind, RetryPolicy
 from models.envelope import Envelope
 from models.errors import ConfigurationError
+from models.messages.effect_results import REMOVALS
 from models.messages.runtime import RuntimeTick
+from tasks.dead_letters import replay
 from tasks.effects.execute import Effects
-from tasks.effects.handler import Answer, Claimed, Done, Failed, Service
+from tasks.effects.handler import Answer, Claimed, Done, Failed, Handler, Service
 from tasks.effects.postgres import PostgresHandler
-from tasks.effects.services import refuse_unhandled, services
+from tasks.effects.services import KINDS, refuse_unhandled, services
 from tasks.rounds import answer, serve
 from tasks.settings import Settings
 from tasks.ticks import run_tick
@@ -70,13 +72,17 @@ class Scripted:
         self.asked.append([*claimed])
         if self.script:
             return self.script.pop(0)(claimed)
-        return Answer({each.intent_id: Done() for each in claimed}, (CallOutcome.SUCCESS,))
+        return done(claimed)
 
 
 def failing(kind: FailureKind, call: CallOutcome) -> Callable[[Sequence[Claimed]], Answer]:
     return lambda claimed: Answer(
         {each.intent_id: Failed(kind, "no luck") for each in claimed}, (call,)
     )
+
+
+def done(claimed: Sequence[Claimed]) -> Answer:
+    return Answer({each.intent_id: Done() for each in claimed}, (CallOutcome.SUCCESS,))
 
 
 UNREACHED = failing(FailureKind.UNKNOWN, CallOutcome.FAILURE)
@@ -109,14 +115,14 @@ class World:
         return self.kit.states("registration")[node_id]
 
 
-def world_of(kit: Kit, **changes: Any) -> World:
+def world_of(kit: Kit, postgres: Handler | None = None, **changes: Any) -> World:
     consul = Scripted()
     made: list[World] = []
 
     def clock() -> datetime:
         return datetime.now(UTC) + made[0].ahead
 
-    known = dict(services(PostgresHandler(), consul))
+    known = dict(services(postgres or PostgresHandler(), consul))
     known["consul"] = replace(known["consul"], **changes)
     effects = Effects(kit.engine, known, lambda text: text, lambda: 0.5, clock)
     made.append(World(kit, consul, effects))
@@ -157,9 +163,37 @@ def test_leaving_takes_both_away_and_is_complete_when_both_are_gone(kit: Kit) ->
     }
 
 
+def test_a_removal_that_was_given_up_keeps_the_other_from_completing(kit: Kit) -> None:
+    """What Consul still holds is not spoken for by PostgreSQL; a replay of the letter is."""
+    postgres = Scripted([done, UNREACHED])
+    world = world_of(kit, postgres)
+    kit.submit(introduced("n1"))
+    world.turn()
+    assert world.state() == "registered"
+    world.consul.script = [REFUSED]
+    kit.submit(said("n1", "commands.DeregisterNodeRequested", {"node_id": "n1"}))
+    world.turn()
+    ((letter, kind),) = kit.sql("SELECT dead_letter_id, kind FROM dead_letters")
+    assert kind == "consul.deregister"
+    world.pass_by(1)
+    assert world.effects.run("postgres").done == 1
+    world.fold()
+    assert world.state() == "deregistering"
+    (fate,) = replay(kit.process, [letter])
+    assert fate.done
+    world.turn()
+    assert world.state() == "deregistered"
+    assert kit.sql("SELECT closed_as FROM dead_letters") == [("replayed",)]
+
+
+def test_the_removals_of_the_messages_are_those_of_the_effects() -> None:
+    told = {name for kind in KINDS if kind.removal for name in (kind.succeeded, kind.failed)}
+    assert told == {each.message_type for each in REMOVALS}
+
+
 def test_a_failure_is_tried_again_later_and_its_history_is_kept(kit: Kit) -> None:
-    seconds = timedelta(seconds=8)
-    world = world_of(kit, retry=RetryPolicy(base=seconds, factor=2, cap=seconds, attempts=5))
+    slow = RetryPolicy(timedelta(seconds=4), 2, timedelta(seconds=5), attempts=5)
+    world = world_of(kit, retry=slow)
     world.consul.script = [UNREACHED]
     kit.submit(introduced("n1"))
     world.turn()
@@ -170,7 +204,7 @@ def test_a_failure_is_tried_again_later_and_its_history_is_kept(kit: Kit) -> Non
     assert (attempt, tries, history, leased) == (1, 1, 1, False)
     world.turn()
     assert world.state() == "registering_consul"  # not due yet
-    world.pass_by(4)
+    world.pass_by(3)
     world.turn()
     assert world.state() == "registered"
 
@@ -183,6 +217,66 @@ def test_a_permanent_refusal_is_not_tried_again_and_is_a_dead_letter(kit: Kit) -
     assert world.state() == "partial_registered"
     rows = kit.sql("SELECT kind, reason, error, attempts, closed_as FROM dead_letters")
     assert rows == [("consul.register", "permanent_error", "no luck", 1, None)]
+
+
+ONCE = RetryPolicy(timedelta(seconds=1), 2, timedelta(seconds=1), attempts=1)
+PATIENT = BreakerPolicy(threshold=1000, reset_timeout=timedelta(seconds=10))
+
+
+def exhaust(world: World) -> None:
+    """Consul fails, three retries fail, and the machine gives up."""
+    world.kit.submit(introduced("n1"))
+    world.turn()
+    for _ in range(3):
+        assert world.state() == "partial_registered"
+        retry = {"machine": "registration", "trigger": "RETRY", "data": {}}
+        world.kit.submit(said("n1", "commands.PullTrigger", retry))
+        world.turn()
+    assert world.state() == "partial_registered"
+    world.kit.feed(said("n1", "events.NodeRegistrationRetriesExhausted", {}))
+    world.fold()
+    assert world.state() == "failed"
+
+
+def test_a_machine_that_gives_up_leaves_a_letter_of_its_last_intent(kit: Kit) -> None:
+    """Promise 8: retries that are used up end in the dead-letter queue, and only once."""
+    world = world_of(kit, retry=ONCE, breaker=PATIENT)
+    world.consul.script = [UNREACHED] * 4
+    exhaust(world)
+    ((kind, reason, error, history, correlation, intent, payload),) = kit.sql(
+        "SELECT kind, reason, error, history, CAST(correlation_id AS text),"
+        " CAST(message_id AS text), envelope -> 'payload' FROM dead_letters"
+    )
+    assert (kind, reason, error) == ("consul.register", "machine_gave_up", "no luck")
+    assert [(each["attempt"], each["error"]) for each in history] == [(1, "no luck")]
+    ((last,),) = world.consul.asked[-1:]
+    assert (intent, correlation) == (str(last.intent_id), str(last.correlation_id))
+    assert payload == last.payload
+    assert kit.count("dead_letters") == 1
+
+
+def test_a_machine_that_may_still_retry_leaves_no_letter(kit: Kit) -> None:
+    world = world_of(kit, retry=ONCE, breaker=PATIENT)
+    world.consul.script = [UNREACHED]
+    kit.submit(introduced("n1"))
+    world.turn()
+    assert (world.state(), kit.count("dead_letters")) == ("partial_registered", 0)
+
+
+def test_a_refusal_is_mended_and_its_letter_registers_a_new_generation(kit: Kit) -> None:
+    """Consul refuses us until an operator mends the token and replays the one letter."""
+    world = world_of(kit, breaker=PATIENT)
+    world.consul.script = [REFUSED] * 4
+    exhaust(world)
+    rows = kit.sql("SELECT dead_letter_id, kind, reason FROM dead_letters")
+    assert [row[1:] for row in rows] == [("consul.register", "permanent_error")]
+    mended = world_of(kit)
+    (fate,) = replay(kit.process, [rows[0][0]])
+    assert fate.done
+    mended.turn(3)
+    assert mended.state() == "registered"
+    assert kit.sql("SELECT generation FROM node_registrations") == [(2,)]
+    assert kit.sql("SELECT closed_as FROM dead_letters") == [("replayed",)]
 
 
 def test_an_open_circuit_burns_nothing(kit: Kit) -> None:

@@ -41,6 +41,9 @@ _STEPS = (
         attempts integer NOT NULL,
         error text,
         settled_at timestamptz NOT NULL,
+        sequence bigint NOT NULL DEFAULT 0,
+        envelope json,
+        history json,
         CONSTRAINT effect_ledger_status_check CHECK
             (status IN ('succeeded', 'undone', 'failed', 'cancelled', 'conflict'))
     )
@@ -49,6 +52,11 @@ _STEPS = (
     """
     CREATE UNIQUE INDEX effect_ledger_in_force_idx
         ON effect_ledger (entity_id, kind, registration_id) WHERE status = 'succeeded'
+    """,
+    # What was given up: its step goes on waiting for it, and `envelope` has yet to become a letter.
+    """
+    CREATE INDEX effect_ledger_given_up_idx
+        ON effect_ledger (entity_id) WHERE status IN ('failed', 'conflict')
     """,
     """
     CREATE TABLE circuits (
