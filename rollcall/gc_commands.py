@@ -55,7 +55,7 @@ def _tell(done: Collected) -> None:
     would = "would be " if done.dry_run else ""
     for what, node_ids in (
         ("removed from Consul", done.consul_removed),
-        ("records removed", done.records_removed),
+        ("removed from PostgreSQL", done.records_removed),
         ("registered in Consul again", done.repaired),
     ):
         named = ", ".join(node_ids[:_SHOWN]) + (", …" if len(node_ids) > _SHOWN else "")

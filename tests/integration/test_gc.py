@@ -168,11 +168,8 @@ def test_a_dry_run_writes_nothing(kit: Kit) -> None:
     forget(kit.settings, "n1")
     end(kit, "n2")
     told = collect(kit, dry_run=True)
-    assert (told.consul_removed, told.records_removed, told.repaired) == (
-        ["n2", "orphan"] if told.consul_removed[0] == "n2" else ["orphan", "n2"],
-        ["n2"],
-        ["n1"],
-    )
+    assert sorted(told.consul_removed) == ["n2", "orphan"]
+    assert (told.records_removed, told.repaired) == (["n2"], ["n1"])
     assert shown(kit.settings) == {"orphan", "n2"}
     for table, rows in (("registration_gc_log", 0), ("intents", 0), ("node_records", 2)):
         assert kit.count(table) == rows
