@@ -60,6 +60,8 @@ def _tell(done: Collected) -> None:
     ):
         named = ", ".join(node_ids[:_SHOWN]) + (", …" if len(node_ids) > _SHOWN else "")
         typer.echo(f"{would}{what}: {len(node_ids)}" + (f" ({named})" if named else ""))
+    if done.consul_left_alone:
+        typer.echo("Consul was left alone: none is set, or its mode is `agent`", err=True)
     for node_id, error in done.failed.items():
         typer.echo(f"left: {node_id}: {error}", err=True)
     if done.more:

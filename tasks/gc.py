@@ -63,6 +63,7 @@ class Collected:
     dry_run: bool = False
     skipped: str | None = None
     consul_trouble: str | None = None
+    consul_left_alone: bool = False
     consul_removed: list[str] = field(default_factory=list)
     records_removed: list[str] = field(default_factory=list)
     repaired: list[str] = field(default_factory=list)
@@ -146,7 +147,8 @@ class Collector:
         self, holder: Session, done: Collected, now: datetime, until: float, told: Told
     ) -> None:
         catalog = self._catalog(holder)
-        done.consul_trouble = catalog.trouble
+        done.consul_left_alone = self._client is None
+        done.consul_trouble = None if done.consul_left_alone else catalog.trouble
         dead, missing = self._walk(holder, catalog, now)
         suspects, looked_at = self._suspects(holder, catalog, now)
         work: list[tuple[Callable[[Any], None], Any]] = [
@@ -168,9 +170,9 @@ class Collector:
 
     def _catalog(self, session: Session) -> Catalog:
         if self._client is None:
-            return Catalog(trouble="Consul is not looked at: none is set, or its mode is `agent`")
+            return Catalog(trouble="none is set, or its mode is `agent`")
         if circuits.read(session, CONSUL).state is not CircuitState.CLOSED:
-            return Catalog(trouble="Consul is left alone: its circuit is open")
+            return Catalog(trouble="its circuit is open")
         return read_catalog(self._client, self._prefix)
 
     def _suspects(

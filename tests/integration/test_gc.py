@@ -19,7 +19,7 @@ from tasks.effects.handler import Claimed
 from tasks.gc import Collected, Collector, GcPolicy
 from tasks.rounds import answer, serve
 from tasks.secrets import SecretUrl
-from tasks.settings import Settings
+from tasks.settings import ConsulMode, Settings
 from tasks.store import garbage
 from tests.conftest import Rollcall
 from tests.runtime_kit import PARTITIONS, Kit, kit_of
@@ -364,6 +364,18 @@ def test_it_stops_when_its_time_is_up(kit: Kit) -> None:
     assert hurried.run(lambda _: None).more
     assert shown(kit.settings) == {"orphan"}
     assert collect(kit).consul_removed == ["orphan"]
+
+
+def test_an_agents_services_are_left_alone(kit: Kit, rollcall: Rollcall) -> None:
+    written(kit.settings, 2 * HOUR, "orphan")
+    introduce(kit, "n1")
+    turn(kit)
+    end(kit, "n1")
+    done = rollcall("gc", settings=kit.settings.at(consul_mode=ConsulMode.AGENT))
+    assert done.returncode == 0, done.stderr
+    assert "Consul was left alone" in done.stderr
+    assert "removed from PostgreSQL: 1 (n1)" in done.stdout
+    assert shown(kit.settings) == {"orphan", "n1"}
 
 
 def test_the_command_tells_what_goes(kit: Kit, rollcall: Rollcall) -> None:
