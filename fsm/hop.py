@@ -148,3 +148,14 @@ def _payload(action: EmitIntent, context: Mapping[str, object]) -> dict[str, obj
         if value is not None:
             payload[name] = value
     return payload
+
+
+def asked_on_entry(
+    contract: Contract, state: str, kind: str, context: Mapping[str, object]
+) -> dict[str, object]:
+    """The payload of the intent that entering the state asks for; for whoever asks again."""
+    entered = contract.state(state)
+    for action in entered.entry if entered is not None else ():
+        if isinstance(action, EmitIntent) and action.intent_kind == kind:
+            return _payload(action, context)
+    raise PayloadError(f"{state} does not ask for {kind}")

@@ -25,6 +25,7 @@ from rollcall.contracts import contract_app, machines
 from rollcall.demo import run_demo
 from rollcall.dlq_commands import dlq_commands
 from rollcall.doctor import examine
+from rollcall.gc_commands import gc
 from rollcall.home import Home
 from rollcall.insights import clock
 from rollcall.log_commands import log_commands
@@ -55,6 +56,7 @@ app.command()(machines)
 app.command()(submit)
 app.command()(nodes)
 app.add_typer(node_commands, name="node")
+app.command()(gc)
 log_commands(app)
 app.add_typer(retention_commands, name="log")
 app.add_typer(dlq_commands, name="dlq")

@@ -7,6 +7,7 @@ from typing import Any
 from celery import Celery, Task
 from kombu import Exchange, Queue
 
+from beat_schedule import COLLECT
 from models.messages.runtime import RuntimeTick
 from models.topics import Category, all_topics, topic
 from tasks.doorbell import service_of
@@ -70,10 +71,15 @@ def _tasks(settings: Settings, process: WorkerProcess) -> dict[str, Callable[...
     def run_effects(service: str) -> dict[str, Any]:
         return serve(process.effects, process.doorbell, service)
 
+    def collect_garbage() -> dict[str, Any]:
+        lately = timedelta(seconds=settings.gc_interval_seconds) / 2
+        return process.collector.run(process.doorbell.ring, unless_since=lately).counts()
+
     return {
         RuntimeTick.message_type: runtime_tick,
         DRAIN: drain_partition,
         EFFECTS: run_effects,
+        COLLECT: collect_garbage,
     }
 
 

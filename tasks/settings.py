@@ -148,6 +148,12 @@ class Settings:
     liveness_seconds: Annotated[int, Reader(_number(2, 86_400), "seconds from 2 to 86400")] = 90
     brake_share_percent: Annotated[int, Reader(_number(0, 100), "percent, or 0 for no brake")] = 55
     brake_min_nodes: Annotated[int, Reader(_number(1, 1_000_000), "a number of nodes")] = 10
+    gc_interval_seconds: Annotated[int, Reader(_number(10, 86_400), "seconds from 10 to 86400")] = (
+        300
+    )
+    gc_orphan_age_seconds: Annotated[
+        int, Reader(_number(60, 604_800), "seconds from 60 to 604800")
+    ] = 3600
 
     postgres_port: Port = 0
     redis_port: Port = 0

@@ -35,7 +35,9 @@ def celery_app(settings: Settings) -> Celery:
         return source()
 
     interval = timedelta(milliseconds=settings.tick_interval_ms)
-    app.conf.beat_schedule = beat_schedule(interval, next_tick)
+    app.conf.beat_schedule = beat_schedule(
+        interval, next_tick, timedelta(seconds=settings.gc_interval_seconds)
+    )
     app.steps["worker"].add(StallWatch)
     app.conf.rollcall_stall_seconds = settings.stall_seconds
     signals.setup_logging.connect(

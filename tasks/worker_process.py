@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import redis
@@ -23,10 +23,11 @@ from tasks.effects.consul import ConsulHandler
 from tasks.effects.execute import Effects
 from tasks.effects.postgres import PostgresHandler
 from tasks.effects.services import services
+from tasks.gc import Collector, GcPolicy
 from tasks.optimistic import Transitions
 from tasks.redaction import Redactor
 from tasks.runtime import Runtime
-from tasks.settings import Settings
+from tasks.settings import ConsulMode, Settings
 from tasks.store import contracts, event_log, partitions
 
 Library = Mapping[str, Loaded]
@@ -97,12 +98,24 @@ class _Held:
         )
 
     @cached_property
+    def consul(self) -> ConsulHandler | None:
+        return None if self._settings.consul_url is None else ConsulHandler(self._settings, _clock)
+
+    @cached_property
+    def collector(self) -> Collector:
+        """An agent's services have no prefix that tells whose they are: they are left alone."""
+        settings, client = self._settings, None
+        if self.consul is not None and settings.consul_mode is ConsulMode.CATALOG:
+            client = self.consul.client
+        policy = GcPolicy(age=timedelta(seconds=settings.gc_orphan_age_seconds))
+        return Collector(self.engine, self.machines, client, settings.consul_node_prefix, policy)
+
+    @cached_property
     def effects(self) -> Effects:
         settings = self._settings
-        consul = None if settings.consul_url is None else ConsulHandler(settings, _clock)
         return Effects(
             self.engine,
-            services(PostgresHandler(), consul),
+            services(PostgresHandler(), self.consul),
             Redactor(settings.secrets).text,
             random.random,
         )
@@ -145,6 +158,10 @@ class WorkerProcess:
     @property
     def effects(self) -> Effects:
         return self._own().effects
+
+    @property
+    def collector(self) -> Collector:
+        return self._own().collector
 
     @property
     def transitions(self) -> Transitions:

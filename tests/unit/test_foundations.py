@@ -104,7 +104,9 @@ def test_a_malformed_tick_is_refused(payload: dict[str, object]) -> None:
 
 def test_beat_emits_a_fresh_tick_that_expires_within_its_interval() -> None:
     source = TickSource("rt", lambda: NOON)
-    (entry,) = beat_schedule(timedelta(milliseconds=250), source).values()
+    schedule = beat_schedule(timedelta(milliseconds=250), source, timedelta(minutes=5))
+    entry, collect = schedule["runtime-tick"], schedule["collect-garbage"]
+    assert collect["options"] == {"queue": "onex.registration.intents", "expires": 300}
     lazy = entry["args"][0]
     assert isinstance(lazy, BeatLazyFunc)
     assert [lazy()["tick_sequence"], lazy()["tick_sequence"]] == [1, 2]
@@ -133,6 +135,8 @@ def test_the_app_knows_exactly_its_tasks() -> None:
     assert {name for name in app.tasks if not name.startswith("celery.")} == {
         "runtime.events.RuntimeTick",
         "runtime.DrainPartition",
+        "runtime.RunEffects",
+        "runtime.CollectGarbage",
     }
 
 
