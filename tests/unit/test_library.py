@@ -15,7 +15,6 @@ def _timeouts(patience: dict[str, timedelta]) -> dict[str, int]:
     return {each.name: each.timeout.after_ms for each in loaded.contract.states if each.timeout}
 
 
-
 def test_said_patience_replaces_that_of_the_file_and_is_in_the_kept_document() -> None:
     said = {"awaiting_ack": timedelta(seconds=4), "active": timedelta(milliseconds=6500)}
     assert _timeouts(said) == _timeouts({}) | {"awaiting_ack": 4000, "active": 6500}
