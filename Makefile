@@ -18,7 +18,7 @@ $(READY): requirements.lock pyproject.toml
 setup: $(READY) ## virtual environment, locked dependencies, Consul
 	@$(BIN)/rollcall setup
 
-demo: $(READY) ## start everything, watch RuntimeTicks travel, ask Flower, stop
+demo: $(READY) ## start everything, call the roll of a simulated fleet, count from outside, stop
 	@$(BIN)/rollcall demo
 
 check: $(READY) ## ruff, formatting, mypy --strict, import layers, handler shapes

@@ -1,9 +1,13 @@
 """The machines that come with Rollcall, and those a user keeps in a folder."""
 
+import re
+from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fsm.contract import Contract
@@ -40,12 +44,19 @@ class Loaded(NamedTuple):
     document: str
 
 
-def all_machines(folder: Path | None = None) -> dict[str, Loaded]:
-    """Every machine to run: those in the box, and the contracts of a folder beside them."""
+def all_machines(
+    folder: Path | None = None, patience: Mapping[str, timedelta] = MappingProxyType({})
+) -> dict[str, Loaded]:
+    """Every machine to run: those in the box, and the contracts of a folder beside them.
+    `patience` is how long the handshake stays in a state, where that is not what its file says."""
     machines = {
         str(machine): Loaded(load_machine(machine), _shipped(machine).read_text("utf-8"))
         for machine in Machine
     }
+    handshake = machines[Machine.HANDSHAKE].document
+    patient = _with_timeouts(handshake, patience)
+    if patient != handshake:
+        machines[Machine.HANDSHAKE] = Loaded(load_contract(patient), patient)
     for path in _contract_files(folder):
         contract = load_contract(path)
         name = contract.name
@@ -60,6 +71,17 @@ def all_machines(folder: Path | None = None) -> dict[str, Loaded]:
 
 def _shipped(machine: Machine | str) -> Traversable:
     return resources.files("fsm") / "machines" / f"{Machine(machine)}.yaml"
+
+
+def _with_timeouts(document: str, patience: Mapping[str, timedelta]) -> str:
+    """The contract's text with other timeouts: another contract, which is kept as it ran."""
+    for state, time in patience.items():
+        place = rf"(- state_name: {state}\n(?:    \w.*\n)*?    timeout_ms: )\d+"
+        milliseconds = int(time / timedelta(milliseconds=1))
+        document, places = re.subn(place, rf"\g<1>{milliseconds}", document)
+        if places != 1:
+            raise ConfigurationError(f"{state} has no timeout to be changed", "name another state")
+    return document
 
 
 def _contract_files(folder: Path | None) -> list[Path]:

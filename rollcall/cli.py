@@ -2,30 +2,26 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from sqlalchemy.exc import SQLAlchemyError
 
 from models.errors import ConfigurationError, RollcallError
-from models.messages.runtime import RuntimeTick
 from rollcall.board import check_table, stack_table
 from rollcall.consul_binary import find_consul
 from rollcall.contracts import contract_app, machines
-from rollcall.demo import run_demo
+from rollcall.demo.command import demo
 from rollcall.dlq_commands import dlq_commands
 from rollcall.doctor import examine
 from rollcall.gc_commands import gc
+from rollcall.heartbeat_command import heartbeat
 from rollcall.home import Home
 from rollcall.insights import clock
 from rollcall.log_commands import log_commands
@@ -33,8 +29,9 @@ from rollcall.node_commands import node_commands, nodes
 from rollcall.retention_commands import retention_commands
 from rollcall.roles import roles
 from rollcall.schema_commands import schema_commands
+from rollcall.stopping import stoppable
 from rollcall.submit import submit
-from rollcall.supervisor import STOP_SIGNALS, Supervisor, running_settings, stop_stack
+from rollcall.supervisor import Supervisor, running_settings, stop_stack
 from tasks.database import open_engine
 from tasks.redaction import Redactor
 from tasks.settings import Settings
@@ -54,6 +51,8 @@ app.add_typer(schema_commands, name="db")
 app.add_typer(contract_app, name="contract")
 app.command()(machines)
 app.command()(submit)
+app.command()(demo)
+app.command()(heartbeat)
 app.command()(nodes)
 app.add_typer(node_commands, name="node")
 app.command()(gc)
@@ -133,28 +132,6 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def demo(
-    ticks: Annotated[int, typer.Option(min=1, max=1000, help="RuntimeTicks to wait for.")] = 5,
-    as_json: AsJson = False,
-) -> None:
-    """Start everything in a throwaway folder, let RuntimeTicks travel, ask Flower, stop."""
-    settings = Settings.from_environment()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with _stoppable(), Progress(*columns, console=_ERR, transient=True) as progress:
-        task = progress.add_task("RuntimeTicks", total=ticks)
-        shown = run_demo(settings, ticks, _tell, lambda done: progress.update(task, completed=done))
-    if as_json:
-        _print_json(shown.as_dict())
-    else:
-        verdict = "everything promised was found" if shown.ok else "a promise was broken"
-        _say(f"{shown.ticks} RuntimeTicks went Beat → Redis → worker ({shown.runtime_id})")
-        _say(f"Flower at {shown.flower_url} knows {', '.join(shown.flower_workers) or 'no worker'}")
-        _say(f"and {RuntimeTick.message_type}, succeeded {shown.flower_tick_tasks} times")
-        _say(f"{verdict}, in {shown.seconds} s")
-    raise typer.Exit(0 if shown.ok else 1)
-
-
-@app.command()
 def setup() -> None:
     """Fetch what the embedded servers need, once: the consul binary."""
     with _ERR.status("looking for consul"):
@@ -164,7 +141,7 @@ def setup() -> None:
 
 def _run_in_foreground(settings: Settings, home: Home) -> None:
     """The live board on a terminal, plain lines elsewhere."""
-    with _stoppable():
+    with stoppable():
         try:
             with Supervisor(settings, home, _say) as stack:
                 password = home.path / "secrets.json"
@@ -239,27 +216,8 @@ def _reading(settings: Settings) -> Any:
         return None
 
 
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Within it, every polite request to stop is a KeyboardInterrupt."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _say(line: str) -> None:
     _OUT.print(line, highlight=False, soft_wrap=True)
-
-
-def _tell(line: str) -> None:
-    _ERR.print(f"[dim]·[/dim] {line}", highlight=False, soft_wrap=True)
 
 
 def _print_json(content: object) -> None:

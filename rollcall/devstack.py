@@ -164,11 +164,13 @@ class DevStack:
         program = Program(
             "consul",
             (
-                *(str(binary), "agent", "-dev", f"-data-dir={folder}"),
+                # A server of its own cluster, not -dev: that one forgets everything on a restart.
+                *(str(binary), "agent", "-server", "-bootstrap-expect=1", f"-data-dir={folder}"),
                 *(f"-bind={LOOPBACK}", f"-client={LOOPBACK}", f"-http-port={port}"),
                 *(f"-serf-lan-port={serf}", f"-server-port={server}", "-serf-wan-port=-1"),
                 *("-dns-port=-1", "-grpc-port=-1", "-node=rollcall-dev", "-log-level=warn"),
-                *("-hcl", "disable_update_check = true"),
+                *("-hcl", "disable_update_check = true", "-hcl", "skip_leave_on_interrupt = true"),
+                *("-hcl", "performance { raft_multiplier = 1 }"),
             ),
             env=_ENVIRONMENT | {"HOME": str(folder)},
             account=self._account,

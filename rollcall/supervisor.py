@@ -137,6 +137,20 @@ class Supervisor:
         if changed:
             self._tell("ready")
 
+    def pause(self, name: str, seconds: float) -> None:
+        """Stop a part; `watch` starts it again after so long."""
+        part = self._named(name)
+        part.child.stop()
+        part.start_again_at = time.monotonic() + seconds
+
+    def kill(self, name: str) -> None:
+        """End a part without asking it; `watch` finds it dead."""
+        if (pid := self._named(name).child.pid) is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    def _named(self, name: str) -> Part:
+        return next(part for part in self.parts if part.name == name)
+
     def _start(self) -> None:
         self._tell("starting")
         self.settings = self._with_flower(self._stack.start())

@@ -142,6 +142,8 @@ class Settings:
     worker_concurrency: Annotated[int, Reader(_number(1, 256), "a number from 1 to 256")] = 2
     stall_seconds: Annotated[int, Reader(_number(5, 3600), "seconds from 5 to 3600")] = 60
 
+    ack_seconds: Annotated[int, Reader(_number(1, 3600), "seconds from 1 to 3600")] = 30
+    first_heartbeat_seconds: Annotated[int, Reader(_number(1, 3600), "seconds from 1 to 3600")] = 60
     heartbeat_interval_seconds: Annotated[
         int, Reader(_number(1, 3600), "seconds from 1 to 3600")
     ] = 30

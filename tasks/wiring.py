@@ -58,8 +58,16 @@ def _parts(settings: Settings) -> tuple[Celery, WorkerProcess]:
             "ROLLCALL_BROKER_URL is not set and no stack runs here",
             "set it, or start the embedded servers with `rollcall up`",
         )
-    library = all_machines(settings.contracts_dir)
+    library = all_machines(settings.contracts_dir, _patience(settings))
     refuse_unhandled(loaded.contract for loaded in library.values())
     process = WorkerProcess(settings, library, lambda *room: send_drain(app, *room))
     app = create_app(settings, process, [domain_of(machine) for machine in library])
     return app, process
+
+
+def _patience(settings: Settings) -> dict[str, timedelta]:
+    """How long a node may take to answer, and to send its first heartbeat."""
+    return {
+        "awaiting_ack": timedelta(seconds=settings.ack_seconds),
+        "active": timedelta(seconds=settings.first_heartbeat_seconds),
+    }

@@ -245,22 +245,6 @@ def test_a_mended_tick_interval_is_logged(
     assert (line["level"], said in line["event"]) == (level, True)
 
 
-def test_demo_prints_what_was_promised_and_found(rollcall: Rollcall, consul: Path) -> None:
-    done = rollcall(
-        *("demo", "--ticks", "2", "--json"),
-        seconds=90,
-        ROLLCALL_CONSUL_BIN=str(consul),
-        ONEX_RUNTIME_TICK_INTERVAL_MS="200",
-    )
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
-    assert shown["ok"] is True
-    assert shown["ticks"] >= 2
-    assert shown["flower_workers"] == sorted(shown["flower_workers"])
-    assert len(shown["flower_workers"]) == 2
-    assert shown["flower_tick_tasks"] >= 1
-
-
 def test_help_says_what_every_command_does(rollcall: Rollcall) -> None:
     said = rollcall("--help").stdout
     for command in ("up", "down", "status", "doctor", "demo", "db", "worker", "beat", "flower"):

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -50,6 +51,23 @@ def test_what_was_committed_is_there_after_a_restart(only_postgres: Settings, ho
     second = again.start()
     assert sql(second.database_url, "SELECT answer FROM kept") == [(42,)]
     again.stop()
+
+
+def test_what_consul_was_told_is_there_after_a_restart(servers: Settings, home: Home) -> None:
+    """Also on other ports: the folder is the same, the ports of the next start are not."""
+    only_consul = servers.at(consul_url=None, home=home.path)
+    node = {"Node": "kept", "Address": "10.0.0.1"}
+    stack = DevStack(only_consul, home)
+    first = stack.start().consul_url
+    assert first is not None
+    httpx.put(f"{first.reveal()}/v1/catalog/register", json=node).raise_for_status()
+    stack.stop()
+    again = DevStack(only_consul, home)
+    second = again.start().consul_url
+    assert second is not None
+    found = httpx.get(f"{second.reveal()}/v1/catalog/nodes").json()
+    again.stop()
+    assert "kept" in [each["Node"] for each in found]
 
 
 def test_a_kill_in_the_middle_of_making_the_cluster_leaves_nothing_half_made(
