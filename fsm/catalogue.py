@@ -90,7 +90,7 @@ NAMED_ACTIONS: Mapping[str, tuple[Action, ...]] = MappingProxyType(
         "log_postgres_success": (
             WriteLog(
                 "log_postgres_success",
-                Level.DEBUG,
+                Level.INFO,
                 "Checkpoint postgres_registered: PostgreSQL holds the node, Consul is next",
             ),
         ),

@@ -81,6 +81,7 @@ def show(node_id: NodeId, as_json: AsJson = False) -> None:
         node_insights.letters(engine, node_id),
     )
     contexts = node_insights.contexts(engine, node_id)
+    outcomes = node_insights.outcomes(engine, node_id)
     errors = {
         key: context[key] for context in contexts.values() for key in _ERRORS if context.get(key)
     }
@@ -94,6 +95,7 @@ def show(node_id: NodeId, as_json: AsJson = False) -> None:
                 "machines": [each._asdict() for each in found.machines],
                 "contexts": contexts,
                 "errors": errors,
+                "outcomes": [each._asdict() for each in outcomes],
                 "events": [each._asdict() for each in found.events],
                 "waiting": [each._asdict() for each in found.waiting],
                 "pending": [each._asdict() for each in pending],
@@ -108,6 +110,9 @@ def show(node_id: NodeId, as_json: AsJson = False) -> None:
         due = "".join(f", {name} until {set_['at']}" for name, set_ in each.deadlines.items())
         generation = contexts.get(each.machine, {}).get("generation", 0)
         typer.echo(f"{each.machine}: {each.state}, generation {generation}{due}")
+    for attempt in outcomes:
+        applied = f"postgres {attempt.postgres_applied}, consul {attempt.consul_applied}"
+        typer.echo(f"outcome of generation {attempt.generation}: {attempt.status} ({applied})")
     for message in found.waiting:
         typer.echo(f"waits: {message.message_type} {message.message_id}")
     for intent in pending:

@@ -37,6 +37,18 @@ class Letter(NamedTuple):
     closed_as: str | None
 
 
+class AttemptOutcome(NamedTuple):
+    """How one attempt to register a node went."""
+
+    generation: int
+    registration_id: str
+    status: str
+    postgres_applied: bool
+    consul_applied: bool
+    error: str | None
+    recorded_at: datetime
+
+
 _NODES = text(
     """
     SELECT h.entity_id, r.state, h.state,
@@ -64,6 +76,11 @@ _LETTERS = text(
     " WHERE entity_id = :node_id ORDER BY dead_letter_id"
 )
 
+_OUTCOMES = text(
+    "SELECT generation, registration_id, status, postgres_applied, consul_applied, error,"
+    " recorded_at FROM registration_outcomes WHERE node_id = :node_id ORDER BY generation"
+)
+
 
 def nodes(engine: Engine, state: str, handshake: str, limit: int) -> list[Node]:
     asked = {"state": state, "handshake": handshake, "limit": limit}
@@ -86,3 +103,10 @@ def pending(engine: Engine, node_id: str) -> list[Pending]:
 def letters(engine: Engine, node_id: str) -> list[Letter]:
     with engine.connect() as connection:
         return [Letter(*row) for row in connection.execute(_LETTERS, {"node_id": node_id})]
+
+
+def outcomes(engine: Engine, node_id: str) -> list[AttemptOutcome]:
+    """One for each attempt that came to something."""
+    with engine.connect() as connection:
+        rows = connection.execute(_OUTCOMES, {"node_id": node_id})
+        return [AttemptOutcome(*row) for row in rows]

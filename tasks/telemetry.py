@@ -11,6 +11,7 @@ from tasks.logs import correlated, logger
 def report(batch: Batch) -> None:
     """Log what handlers asked for, each line under its message's workflow."""
     lines = logger("machines")
+    _checkpoints(batch)
     for message, made in batch.steps:
         asked = [line for output in made.outputs for line in output.logs]
         if not asked:
@@ -31,3 +32,15 @@ def report(batch: Batch) -> None:
                 reason=letter.reason,
                 error=letter.error,
             )
+
+
+def _checkpoints(batch: Batch) -> None:
+    """A state that was passed through in one step is never seen in the row: say it went by."""
+    for message, made in batch.steps:
+        for fold in made.folds:
+            path, projection = fold.folded.outcome.path, fold.folded.projection
+            if len(path) > 2:
+                with correlated(str(projection.correlation_id), entity_id=message.entity_id):
+                    logger("machines").info(
+                        "checkpoint passed", machine=projection.machine, path=" -> ".join(path)
+                    )

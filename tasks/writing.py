@@ -4,7 +4,17 @@ from sqlalchemy.orm import Session
 
 from tasks.batch import Batch
 from tasks.liveness import follow
-from tasks.store import counts, dead_letters, entities, event_log, inbox, intents, processed
+from tasks.outcomes import attempts
+from tasks.store import (
+    counts,
+    dead_letters,
+    entities,
+    event_log,
+    inbox,
+    intents,
+    outcomes,
+    processed,
+)
 
 
 def write(session: Session, batch: Batch) -> None:
@@ -17,6 +27,7 @@ def write(session: Session, batch: Batch) -> None:
     inbox.put(session, batch.elsewhere)
     dead_letters.put(session, batch.dead)
     dead_letters.put_given_up(session, [*batch.given_up.values()], batch.now)
+    outcomes.record(session, attempts(batch), batch.now)
     processed.record(session, batch.results)
     counts.move(session, batch.domain, batch.partition, batch.moved)
     inbox.remove(session, batch.domain, batch.partition, batch.done)
