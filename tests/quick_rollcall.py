@@ -1,7 +1,7 @@
 """The command line as a deployment runs it, with shorter timers: `python -m tests.quick_rollcall`.
 
-`QUICK` in the environment says them as JSON: `contracts` (a folder with the shipped machines, edited),
-`lease_seconds`, `reset_seconds`.
+`QUICK` in the environment says them as JSON: `contracts` (a folder with the shipped machines,
+edited), `lease_seconds`, `reset_seconds`.
 """
 
 import json
