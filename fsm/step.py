@@ -64,7 +64,10 @@ class Step:
         """Why nothing moved, in a sentence for whoever asked; None if something did."""
         if not self.folds and self.refusals:
             return str(self.refusals[0].reason or "") or None
-        return NOT_GRANTED if self.result == REFUSED else None
+        if self.result != REFUSED:
+            return None
+        said = (line.message for output in self.outputs for line in output.logs)
+        return next(said, NOT_GRANTED)
 
 
 def step(

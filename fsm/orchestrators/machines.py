@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from fsm.contract import Contract
+from fsm.contract import Contract, Level
+from fsm.contract_terms import Log
 from fsm.emission import caused
 from fsm.machines import Machines, domain_of
 from fsm.reducer import GENERATION, RETRY
@@ -50,12 +51,12 @@ class MachineOrchestrator:
             return HandlerOutput()
         if not self._for_outsiders(contract, trigger):
             return HandlerOutput()
-        data = asked.get("data")
-        if isinstance(data, dict) and GENERATION in data:
-            return HandlerOutput()  # who begins anew is for the machine's own orchestrator to say
-        return self._emit(
-            message, context, contract, trigger, data if isinstance(data, dict) else {}
-        )
+        given = asked.get("data")
+        data = given if isinstance(given, dict) else {}
+        if owned := sorted(_owned(contract) & data.keys()):
+            told = "; ".join(f"data.{name}: is the machine's own" for name in owned)
+            return HandlerOutput(logs=(Log(Level.WARNING, f"{trigger} refused: {told}"),))
+        return self._emit(message, context, contract, trigger, data)
 
     def _for_outsiders(self, contract: Contract, trigger: str) -> bool:
         """Whether every machine that folds the trigger's event lets an outsider pull it."""
@@ -108,6 +109,19 @@ class MachineOrchestrator:
     def _contract(self, machine: object) -> Contract | None:
         found = self._machines.named(str(machine))
         return found if found is not None and domain_of(found.name) == self.domain else None
+
+
+def _owned(contract: Contract) -> frozenset[str]:
+    """Fields no outsider may bring: who begins anew and how often was tried is the machine's to
+    know, and what a deadline says of an effect is the effect's to say."""
+    counter = {contract.retry_counter.field} if contract.retry_counter else set()
+    told = {
+        name
+        for state in contract.states
+        if state.timeout and not contract.accepts_from_outside(state.timeout.trigger)
+        for name in dict(state.timeout.data)
+    }
+    return frozenset({GENERATION, "registration_id", *counter, *told})
 
 
 def _next_try(contract: Contract, projection: Projection) -> str | None:

@@ -96,3 +96,23 @@ def test_an_exhausted_retry_is_refused_and_abandon_is_open(
         "deregistered",
         "departed",
     )
+
+
+@pytest.mark.parametrize("command", ["ack", "retry", "retry-postgres", "abandon"])
+def test_an_unknown_node_is_refused(
+    rollcall: Rollcall, settings: Settings, kit: Kit, command: str
+) -> None:
+    done = rollcall("node", command, "nobody", settings=settings)
+    assert done.returncode == 1
+    assert "nobody: refused: it " in done.stderr
+
+
+@pytest.mark.parametrize("command", ["ack", "deregister", "retry", "retry-postgres", "abandon"])
+def test_who_does_not_wait_is_told_what_was_stored(
+    rollcall: Rollcall, settings: Settings, kit: Kit, command: str
+) -> None:
+    done = rollcall("node", command, "n1", "--no-wait", settings=settings)
+    assert done.returncode == 0, done.stderr
+    word, message_id = done.stdout.split()
+    assert word == "submitted"
+    assert kit.sql("SELECT entity_id, CAST(message_id AS text) FROM inbox") == [("n1", message_id)]
