@@ -119,10 +119,11 @@ class Collector:
             garbage.stay(holder)
             act(some)
             told(len(some))
+        looked_at -= {each.node_id for each in suspects} - {*done.consul_removed}
+        done.rechecked = len(looked_at)
         if not done.dry_run:
             with Session(self._engine) as session, session.begin():
-                garbage.rechecked(session, sorted(looked_at - done.failed.keys()), now)
-        done.rechecked = len(looked_at)
+                garbage.rechecked(session, sorted(looked_at), now)
 
     def _send_away(self, done: Collected, now: datetime) -> set[Room]:
         """Ask for the deregistration of nodes whose expiry went astray; whom to ring. Their
