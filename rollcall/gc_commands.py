@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from models.errors import InfraUnavailableError
 from rollcall.ready import ready_settings
-from tasks.gc import Collected
+from tasks.collected import Collected
 from tasks.wiring import producer
 
 _ERR = Console(stderr=True)
@@ -57,6 +57,7 @@ def _tell(done: Collected) -> None:
         ("removed from Consul", done.consul_removed),
         ("removed from PostgreSQL", done.records_removed),
         ("registered in Consul again", done.repaired),
+        ("sent away for silence", done.sent_away),
     ):
         named = ", ".join(node_ids[:_SHOWN]) + (", …" if len(node_ids) > _SHOWN else "")
         typer.echo(f"{would}{what}: {len(node_ids)}" + (f" ({named})" if named else ""))

@@ -6,7 +6,6 @@ there. What is taken from Consul goes only if nobody wrote it since it was read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, TypeVar
@@ -18,7 +17,10 @@ from sqlalchemy.orm import Session
 from fsm.breaker import CircuitState
 from fsm.hop import asked_on_entry
 from fsm.machines import Machines, domain_of, partition_of
+from models.envelope import Envelope
+from models.messages.registration import DeregisterNodeRequested
 from models.projection import Projection
+from tasks.collected import Collected, GcPolicy
 from tasks.doorbell import Room, service_room
 from tasks.effects.consul_catalog import Catalog, Entry, read_catalog, remove
 from tasks.effects.consul_client import ConsulClient
@@ -30,6 +32,7 @@ from tasks.store import (
     dead_letters,
     entities,
     garbage,
+    inbox,
     intents,
     ledger,
     partitions,
@@ -46,52 +49,6 @@ Told = Callable[[int], None]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class GcPolicy:
-    """How old garbage has to be, and how much is taken at once."""
-
-    age: timedelta = timedelta(hours=1)
-    critical: timedelta = timedelta(seconds=300)
-    batch: int = 100
-    seconds: float = 25.0
-
-
-@dataclass
-class Collected:
-    """What a run did, or would do; `skipped` says why it did nothing at all."""
-
-    dry_run: bool = False
-    skipped: str | None = None
-    consul_trouble: str | None = None
-    consul_left_alone: bool = False
-    consul_removed: list[str] = field(default_factory=list)
-    records_removed: list[str] = field(default_factory=list)
-    repaired: list[str] = field(default_factory=list)
-    rechecked: int = 0
-    letters_closed: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    more: bool = False
-    seconds: float = 0.0
-
-    @property
-    def cleaned(self) -> list[str]:
-        return sorted({*self.consul_removed, *self.records_removed})
-
-    @property
-    def well(self) -> bool:
-        return not (self.skipped or self.consul_trouble or self.failed)
-
-    def as_dict(self) -> dict[str, Any]:
-        return vars(self) | {"nodes_cleaned": len(self.cleaned)}
-
-    def counts(self) -> dict[str, Any]:
-        """For Flower and the log: no lists of nodes."""
-        return {
-            name: len(value) if isinstance(value, list | dict) else value
-            for name, value in self.as_dict().items()
-        }
-
-
 class Collector:
     """One deployment's garbage collection. Without a client, Consul is left alone."""
 
@@ -101,15 +58,13 @@ class Collector:
         machines: Machines,
         client: ConsulClient | None,
         prefix: str,
-        policy: GcPolicy = GcPolicy(),
-        clock: Callable[[], datetime] | None = None,
+        policy: GcPolicy,
     ) -> None:
         self._engine = engine
         self._machines = machines
         self._client = client
         self._prefix = prefix
         self._policy = policy
-        self._clock = clock
 
     def run(
         self,
@@ -122,7 +77,7 @@ class Collector:
         """Collect once; only one run at a time works. `unless_since`: not if one ran so lately."""
         done, began = Collected(dry_run), monotonic()
         with Session(self._engine) as holder, holder.begin():
-            now = self._now(holder)
+            now = partitions.now(holder)
             if not garbage.alone(holder):
                 done.skipped = "another garbage collection is under way"
             elif brake.held(holder):
@@ -132,14 +87,15 @@ class Collector:
             if done.skipped:
                 return done
             try:
+                rooms = self._send_away(done, now)
                 self._collect(holder, done, now, began + self._policy.seconds, told)
             finally:
                 done.seconds = round(monotonic() - began, 3)
                 if not dry_run:
                     with Session(self._engine) as session, session.begin():
                         garbage.note(session, now, done.cleaned, done.counts())
-        if done.repaired and not dry_run:
-            ring([service_room(CONSUL)])
+        if not dry_run:
+            ring(rooms | ({service_room(CONSUL)} if done.repaired else set()))
         logger("gc").info("garbage collected", **done.counts())
         return done
 
@@ -163,10 +119,28 @@ class Collector:
             garbage.stay(holder)
             act(some)
             told(len(some))
+        looked_at -= {each.node_id for each in suspects} - {*done.consul_removed}
+        done.rechecked = len(looked_at)
         if not done.dry_run:
             with Session(self._engine) as session, session.begin():
-                garbage.rechecked(session, sorted(looked_at - done.failed.keys()), now)
-        done.rechecked = len(looked_at)
+                garbage.rechecked(session, sorted(looked_at), now)
+
+    def _send_away(self, done: Collected, now: datetime) -> set[Room]:
+        """Ask for the deregistration of nodes whose expiry went astray; whom to ring. Their
+        machines decide, and the next run finds what they leave."""
+        domain = domain_of(_REGISTRATION)
+        with Session(self._engine) as session, session.begin():
+            found = garbage.silent(session, now - self._policy.age, self._policy.batch)
+            done.sent_away = [each.node_id for each in found]
+            if done.dry_run or not found:
+                return set()
+            number = partitions.number(session)
+            asked = [
+                inbox.Addressed(domain, partition_of(each.node_id, number), _leave(each, now))
+                for each in found
+            ]
+            inbox.put(session, asked)
+        return {(each.domain, each.partition) for each in asked}
 
     def _catalog(self, session: Session) -> Catalog:
         if self._client is None:
@@ -189,15 +163,13 @@ class Collector:
             found += [
                 each
                 for each in some
-                if each.node_id not in live and (each.node_id in again or self._is_old(each, now))
+                if each.node_id not in live
+                and (
+                    each.node_id in again
+                    or self._policy.is_old(each.written_at, each.critical_since, now)
+                )
             ]
         return found, again
-
-    def _is_old(self, entry: Entry, now: datetime) -> bool:
-        policy, critical = self._policy, entry.critical_since
-        return (entry.written_at is None or entry.written_at < now - policy.age) or (
-            critical is not None and critical < now - policy.critical
-        )
 
     def _walk(
         self, session: Session, catalog: Catalog, now: datetime
@@ -313,5 +285,15 @@ class Collector:
         size = self._policy.batch
         return (found[at : at + size] for at in range(0, len(found), size))
 
-    def _now(self, session: Session) -> datetime:
-        return self._clock() if self._clock else partitions.now(session)
+
+def _leave(node: garbage.Silent, now: datetime) -> Envelope:
+    """Asked for twice at the same step of its machine, it is one message."""
+    return Envelope.trusted(
+        message_id=uuid5(node.last_event_id, "gc"),
+        correlation_id=node.correlation_id,
+        causation_id=node.last_event_id,
+        emitted_at=now,
+        entity_id=node.node_id,
+        message_type=DeregisterNodeRequested.message_type,
+        payload={"node_id": node.node_id, "reason": "not heard for long"},
+    )

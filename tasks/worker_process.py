@@ -16,6 +16,7 @@ from fsm.machines import Machines
 from fsm.orchestrators.registration import RollCallPolicy
 from models.registry import MessageRegistry
 from tasks.catalogue import catalogue
+from tasks.collected import GcPolicy
 from tasks.contention import Contention
 from tasks.database import open_engine
 from tasks.doorbell import Doorbell
@@ -23,7 +24,7 @@ from tasks.effects.consul import ConsulHandler
 from tasks.effects.execute import Effects
 from tasks.effects.postgres import PostgresHandler
 from tasks.effects.services import services
-from tasks.gc import Collector, GcPolicy
+from tasks.gc import Collector
 from tasks.optimistic import Transitions
 from tasks.redaction import Redactor
 from tasks.runtime import Runtime

@@ -82,6 +82,18 @@ _FORGOTTEN = text(
                         WHERE i.entity_id = e.entity_id AND i.service = 'consul')
     """
 )
+# Silence ends a node by its deadline; these are the ones for whom that went astray.
+_SILENT = text(
+    """
+    SELECT h.node_id, CAST(e.last_applied_event_id AS text), CAST(e.correlation_id AS text)
+      FROM heartbeats AS h
+      JOIN entities AS e ON e.entity_id = h.node_id AND e.machine = 'handshake'
+     WHERE h.deadline < :before AND e.state = 'active'
+     ORDER BY h.node_id
+     LIMIT :most
+       FOR UPDATE OF h SKIP LOCKED
+    """
+)
 _RECHECKS = text("SELECT node_id FROM consul_rechecks WHERE due_at <= :now")
 _RECHECKED = text(
     "DELETE FROM consul_rechecks WHERE due_at <= :now AND node_id = ANY (CAST(:node_ids AS text[]))"
@@ -107,6 +119,14 @@ class Kept(NamedTuple):
     @property
     def is_dead(self) -> bool:
         return self.state is None or not self.own or self.state in DEAD
+
+
+class Silent(NamedTuple):
+    """A node that counts as active and was not heard for long."""
+
+    node_id: str
+    last_event_id: UUID
+    correlation_id: UUID
 
 
 def alone(session: Session) -> bool:
@@ -155,6 +175,11 @@ def forgotten(
     }
     rows = session.execute(_FORGOTTEN, values)
     return {node_id: None if last is None else UUID(last) for node_id, last in rows}
+
+
+def silent(session: Session, before: datetime, most: int) -> list[Silent]:
+    rows = session.execute(_SILENT, {"before": before, "most": most})
+    return [Silent(node_id, UUID(event), UUID(chain)) for node_id, event, chain in rows]
 
 
 def rechecks(session: Session, now: datetime) -> set[str]:

@@ -13,10 +13,11 @@ import pytest
 from sqlalchemy.orm import Session
 
 from models.envelope import Envelope
+from tasks.collected import Collected, GcPolicy
 from tasks.effects.consul import ConsulHandler
 from tasks.effects.consul_entries import CheckStatus, node_name
 from tasks.effects.handler import Claimed
-from tasks.gc import Collected, Collector, GcPolicy
+from tasks.gc import Collector
 from tasks.rounds import answer, serve
 from tasks.secrets import SecretUrl
 from tasks.settings import ConsulMode, Settings
@@ -364,6 +365,32 @@ def test_it_stops_when_its_time_is_up(kit: Kit) -> None:
     assert hurried.run(lambda _: None).more
     assert shown(kit.settings) == {"orphan"}
     assert collect(kit).consul_removed == ["orphan"]
+
+
+def test_a_silent_node_whose_expiry_went_astray_is_sent_away(kit: Kit) -> None:
+    introduce(kit, "n1", "n2")
+    turn(kit)
+    attempts = kit.sql("SELECT node_id, registration_id FROM node_records")
+    for node_id, attempt in attempts:
+        kit.submit(said(node_id, "commands.NodeRegistrationAcked", registration_id=attempt))
+    turn(kit)
+    assert set(kit.states("handshake").values()) == {"active"}
+    kit.sql(
+        "UPDATE heartbeats SET deadline = now() - interval '2 hours' WHERE node_id = 'n1'"
+        " RETURNING 1"
+    )
+    assert collect(kit, dry_run=True).sent_away == ["n1"]
+    assert kit.count("inbox") == 0
+    assert collect(kit).sent_away == ["n1"]
+    turn(kit)
+    assert kit.states("handshake") == {"n1": "departed", "n2": "active"}
+    assert shown(kit.settings) == {"n2"}
+    forget(kit.settings, "n2")
+    assert collect(kit).repaired == ["n2"]
+    ((active,),) = kit.sql("SELECT payload->>'active' FROM intents")
+    assert active == "true"  # it answered: it is shown as alive at once
+    turn(kit)
+    kit.audit()
 
 
 def test_an_agents_services_are_left_alone(kit: Kit, rollcall: Rollcall) -> None:
