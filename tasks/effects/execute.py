@@ -90,16 +90,17 @@ class Effects:
                 probing = Admitted(circuit)
             found = intents.due(session, service.name, now, most, named)
             claim = Claim(call, circuit, looked_at=len(found))
-            if found and probing.circuit is not circuit:
-                until = now + service.breaker.probe_timeout
-                circuits.save(session, service.name, probing.circuit, until, now)
-                claim.circuit = probing.circuit
             stale = [each.claimed for each in found if self._is_over(each)]
             ledger.record(session, [ledger.Entry(each, "cancelled") for each in stale], now)
             intents.remove(session, [each.intent_id for each in stale])
             total.cancelled += len(stale)
             claim.claimed = [each.claimed for each in found if not self._is_over(each)]
             claim.known = self._known(session, claim.claimed)
+            # What is dropped or was done before makes no call: it must not use up the one probe.
+            if claim.to_do and probing.circuit is not circuit:
+                until = now + service.breaker.probe_timeout
+                circuits.save(session, service.name, probing.circuit, until, now)
+                claim.circuit = probing.circuit
             lease = timedelta(seconds=service.lease_seconds)
             intents.lease(session, claim.claimed, now + lease)
             if service.rechecked:

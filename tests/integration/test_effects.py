@@ -317,6 +317,23 @@ def test_one_probe_goes_through_a_half_open_circuit(kit: Kit) -> None:
     assert set(kit.states("registration").values()) == {"registered"}
 
 
+def test_what_is_dropped_does_not_use_up_the_probe(kit: Kit) -> None:
+    """Promise 9: a service that is back is used, however much nobody waits for any more."""
+    breaker = BreakerPolicy(threshold=1, reset_timeout=timedelta(seconds=10))
+    world = world_of(kit, breaker=breaker)
+    world.consul.script = [UNREACHED]
+    kit.submit(*(introduced(f"n{number}") for number in range(3)))
+    world.turn()
+    pulled = {"machine": "registration", "trigger": "FATAL_ERROR", "data": {}}
+    kit.feed(*(said(node_id, "events.TriggerPulled", pulled) for node_id in ("n0", "n1")))
+    world.fold()
+    kit.sql("UPDATE intents SET due_at = due_at + interval '1 s' WHERE entity_id = 'n2'")
+    world.pass_by(12)
+    world.turn()
+    assert world.state("n2") == "registered"
+    assert kit.sql("SELECT state FROM circuits WHERE service = 'consul'") == [("CLOSED",)]
+
+
 def test_a_lost_lease_is_taken_over_and_the_loser_settles_nothing(kit: Kit) -> None:
     world = world_of(kit)
     kit.submit(introduced("n1"))
