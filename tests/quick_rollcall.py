@@ -1,7 +1,7 @@
 """The command line as a deployment runs it, with shorter timers: `python -m tests.quick_rollcall`.
 
-`QUICK` in the environment says them as JSON: `contracts` (a folder with the shipped machines, edited),
-`lease_seconds`, `reset_seconds`.
+`QUICK` in the environment says them as JSON: `contracts` (a folder with the machines in the box,
+edited), `lease_seconds`, `reset_seconds`.
 """
 
 import json
@@ -26,7 +26,7 @@ def hurry(said: Mapping[str, object]) -> None:
     def hurried(postgres: Handler, consul: Handler | None) -> Mapping[str, Service]:
         return {name: _quick(each, said) for name, each in services(postgres, consul).items()}
 
-    tasks.worker_process.services = hurried
+    setattr(tasks.worker_process, "services", hurried)  # noqa: B010
 
 
 def _quick(service: Service, said: Mapping[str, object]) -> Service:
