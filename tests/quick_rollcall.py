@@ -26,7 +26,7 @@ def hurry(said: Mapping[str, object]) -> None:
     def hurried(postgres: Handler, consul: Handler | None) -> Mapping[str, Service]:
         return {name: _quick(each, said) for name, each in services(postgres, consul).items()}
 
-    tasks.worker_process.services = hurried
+    setattr(tasks.worker_process, "services", hurried)  # noqa: B010
 
 
 def _quick(service: Service, said: Mapping[str, object]) -> Service:

@@ -135,9 +135,8 @@ class RollCall:
     def start(self, name: str, role: str = "", **environ: str) -> Child:
         """A worker or a beat; a worker is waited for until it answers."""
         role = role or name
-        words = (sys.executable, "-m", "tests.quick_rollcall", role)
-        if role == "worker":
-            words += ("--name", name)
+        named = ("--name", name) if role == "worker" else ()
+        words = (sys.executable, "-m", "tests.quick_rollcall", role, *named)
         program = Program(name, words, env=self.environment(**environ), stop_seconds=20)
         child = self.started[name] = Child(program, self.settings.home)
         child.start()
@@ -253,7 +252,14 @@ class RollCall:
 
     def verify(self) -> None:
         """Promise 5: nothing waits, and folding the log again gives every row."""
-        eventually(self.quiet, "nothing waits")
+        try:
+            eventually(self.quiet, "nothing waits")
+        except AssertionError as error:
+            waits = self.kit.sql(
+                "SELECT entity_id, kind, attempt, tries, due_at - now(), leased_until, history"
+                " FROM intents LIMIT 5"
+            )
+            raise AssertionError(f"{error}: {waits}") from None
         done = self.command("replay", "--verify")
         assert done.returncode == 0, done.stdout + done.stderr
 

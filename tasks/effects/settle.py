@@ -111,7 +111,10 @@ class Settling:
             outcome = claim.known.get(each.intent_id) or answer.outcomes.get(each.intent_id)
             self._conclude(service, made, each, outcome, barred, now)
         ledger.undo(session, made.undone)
-        ledger.record(session, made.entries, now)
+        # What was done before under the same natural key has its row, and it stands once.
+        known = {key for key, outcome in claim.known.items() if isinstance(outcome, Done)}
+        fresh = [each for each in made.entries if each.claimed.intent_id not in known]
+        ledger.record(session, fresh, now)
         intents.remove(session, made.removed)
         intents.later(session, made.again)
         dead_letters.put_effects(session, made.letters)
