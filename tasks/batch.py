@@ -11,6 +11,7 @@ from fsm.step import Fold, Step, step
 from models.envelope import Envelope
 from models.projection import Projection
 from models.registry import MessageRegistry
+from tasks.metrics import ENVIRONMENTS
 from tasks.store.dead_letters import DeadLetter
 from tasks.store.entities import Change, Stored
 from tasks.store.event_log import Applied
@@ -40,6 +41,8 @@ class Batch:
     dead: list[DeadLetter] = field(default_factory=list)
     moved: Counter[tuple[str, str]] = field(default_factory=Counter)
     steps: list[tuple[Envelope, Step]] = field(default_factory=list)
+    since: dict[str, datetime] = field(default_factory=dict)
+    environments: frozenset[str] = ENVIRONMENTS
 
     @property
     def changes(self) -> list[Change]:

@@ -1,0 +1,80 @@
+"""Metrics by their exact names, with few labels, counted with what they count."""
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy.orm import Session
+
+from tasks.metrics import FAMILIES, Tally, exposition
+from tasks.settings import Settings
+from tasks.store import measures
+from tests.integration.test_effects import REFUSED, introduced, world_of
+from tests.runtime_kit import Kit, kit_of
+
+
+@pytest.fixture
+def kit(settings: Settings) -> Iterator[Kit]:
+    yield from kit_of(settings)
+
+
+def shown(kit: Kit) -> dict[str, float]:
+    with Session(kit.engine) as session:
+        text = exposition(measures.read(session).items())
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def test_names_and_kinds_are_exactly_the_tables() -> None:
+    text = exposition([])
+    described = [line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert described == [[each.name, each.kind] for each in FAMILIES]
+    assert len(described) == 28
+    assert "registration_complete_total" not in text
+
+
+def test_no_id_is_a_label_and_what_is_not_known_is_other() -> None:
+    for family in FAMILIES:
+        assert not {"node_id", "deployment_id", "correlation_id"} & {*family.labels}
+    tally = Tally()
+    for hostile in (str(uuid4()), 'x"} 1\n', "prod"):
+        tally.count("registration_complete", environment=hostile)
+    assert {labels: value for (_, _, labels), value in tally.added.items()} == {
+        (("environment", "other"),): 2,
+        (("environment", "prod"),): 1,
+    }
+
+
+def test_transitions_are_counted_once_with_the_time_they_took(kit: Kit) -> None:
+    world = world_of(kit)
+    kit.submit(introduced("n1"), introduced("n2"))
+    world.turn()
+    world.consul.script.append(REFUSED)
+    kit.submit(introduced("n3"))
+    world.turn()
+    found = shown(kit)
+    assert found['registration_complete{environment="prod"}'] == 2
+    assert found['registration_postgres_success{environment="prod"}'] == 3
+    assert found['registration_partial{environment="prod",failed_component="consul"}'] == 1
+    kind = 'consul_error_type="permanent"'
+    assert found[f'registration_consul_error_total{{{kind},environment="prod"}}'] == 1
+    spent = 'outcome="success",state="registering_consul"'
+    assert found[f"registration_state_duration_ms_count{{{spent}}}"] == 2
+    assert found[f"registration_state_duration_ms_sum{{{spent}}}"] > 0
+
+
+def test_an_orphans_age_is_the_last_runs_and_counts_add_up(kit: Kit) -> None:
+    for number, age in ((2, 50.0), (1, 9.0)):
+        tally = Tally()
+        tally.orphans("consul_service", number, age, "missing_node")
+        with Session(kit.engine) as session, session.begin():
+            measures.add(session, 0, tally)
+    with Session(kit.engine) as session:
+        text = exposition(measures.read(session).items())
+    [*text_string_to_metric_families(text)]
+    assert (
+        'orphan_resource_age_seconds{environment="unknown",resource_type="consul_service"} 9'
+        in (text)
+    )
+    assert sum(v for k, v in shown(kit).items() if k.startswith("orphan_resource_detected")) == 3
