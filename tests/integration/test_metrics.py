@@ -1,6 +1,7 @@
 """Metrics by their exact names, with few labels, counted with what they count."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,38 @@ from tasks.settings import Settings
 from tasks.store import measures
 from tests.integration.test_effects import REFUSED, introduced, world_of
 from tests.runtime_kit import Kit, kit_of
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+SPECIFIED = """
+registration_postgres_success counter
+registration_postgres_failure counter
+registration_complete counter
+registration_partial counter
+registration_recovery_success counter
+deregistration_complete counter
+registration_internal_error counter
+registration_state_timeout_total counter
+registration_state_duration_ms histogram
+registration_validation_error_total counter
+registration_consul_error_total counter
+registration_retry_exhausted_total counter
+registration_timeout_total counter
+registration_fatal_error_total counter
+registration_gc_run_total counter
+registration_gc_cleaned_total counter
+registration_gc_duration_ms histogram
+registration_gc_errors_total counter
+consul_gc_deregistered_total counter
+deregistration_consul_timeout_total counter
+deregistration_postgres_timeout_total counter
+deregistration_consul_failure_total counter
+deregistration_postgres_failure_total counter
+deregistration_partial_cleanup_total counter
+orphan_resource_detected_total counter
+orphan_resource_age_seconds gauge
+orphan_cleanup_success_total counter
+orphan_cleanup_failure_total counter
+"""
 
 
 @pytest.fixture
@@ -30,8 +63,15 @@ def test_names_and_kinds_are_exactly_the_tables() -> None:
     text = exposition([])
     described = [line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE")]
     assert described == [[each.name, each.kind] for each in FAMILIES]
+    assert described == [line.split() for line in SPECIFIED.splitlines() if line]
     assert len(described) == 28
     assert "registration_complete_total" not in text
+
+
+def test_the_reference_lists_every_metric_with_its_kind_and_labels() -> None:
+    rows = [line.split(" | ") for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    told = [(name.strip("|` "), kind, labels.replace("`", "")) for name, kind, labels, _ in rows]
+    assert told == [(each.name, each.kind, ", ".join(each.labels)) for each in FAMILIES]
 
 
 def test_no_id_is_a_label_and_what_is_not_known_is_other() -> None:
