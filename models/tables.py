@@ -7,6 +7,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     Identity,
     Index,
     Integer,
@@ -319,6 +320,17 @@ registration_outcomes = Table(
     Column("error", Text),
     Column("correlation_id", Uuid, nullable=False),
     Column("recorded_at", Time, nullable=False),
+)
+
+# Metrics, added to in the transaction of what they count; a slot is a partition's.
+metric_values = Table(
+    "metric_values",
+    metadata,
+    Column("slot", SmallInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("part", Text, primary_key=True),
+    Column("labels", Text, primary_key=True),
+    Column("value", Double, nullable=False),
 )
 
 # What could not be done, with all that is needed to understand it and to do it again.

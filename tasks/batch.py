@@ -11,6 +11,7 @@ from fsm.step import Fold, Step, step
 from models.envelope import Envelope
 from models.projection import Projection
 from models.registry import MessageRegistry
+from tasks.metrics import ENVIRONMENTS
 from tasks.store.dead_letters import DeadLetter
 from tasks.store.entities import Change, Stored
 from tasks.store.event_log import Applied
@@ -41,6 +42,8 @@ class Batch:
     given_up: dict[tuple[str, str], Projection] = field(default_factory=dict)
     moved: Counter[tuple[str, str]] = field(default_factory=Counter)
     steps: list[tuple[Envelope, Step]] = field(default_factory=list)
+    since: dict[str, datetime] = field(default_factory=dict)
+    environments: frozenset[str] = ENVIRONMENTS
 
     @property
     def changes(self) -> list[Change]:

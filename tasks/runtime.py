@@ -174,7 +174,8 @@ class Runtime:
             if waiting:
                 messages = [each.envelope for each in waiting]
                 known = processed.known(session, [each.message_id for each in messages])
-                stored, held = entities.lock(session, {each.entity_id for each in messages})
+                entity_ids = {each.entity_id for each in messages}
+                stored, held = entities.lock(session, entity_ids, batch.since)
                 self._learn(session, stored)
                 waiting = spare_the_living(session, batch, waiting, stored, self._liveness)
                 fold_batch(batch, self._rules, waiting, known, stored, held)

@@ -3,7 +3,9 @@
 from sqlalchemy.orm import Session
 
 from tasks.batch import Batch
+from tasks.counting import count
 from tasks.liveness import follow
+from tasks.metrics import Tally
 from tasks.outcomes import attempts
 from tasks.store import (
     counts,
@@ -12,6 +14,7 @@ from tasks.store import (
     event_log,
     inbox,
     intents,
+    measures,
     outcomes,
     processed,
 )
@@ -31,3 +34,4 @@ def write(session: Session, batch: Batch) -> None:
     processed.record(session, batch.results)
     counts.move(session, batch.domain, batch.partition, batch.moved)
     inbox.remove(session, batch.domain, batch.partition, batch.done)
+    measures.add(session, batch.partition, count(batch, Tally(batch.environments)))

@@ -25,13 +25,13 @@ _COLUMNS = """
 _LOCK = text(
     f"""
     WITH locked AS MATERIALIZED (
-        SELECT {_COLUMNS} FROM entities
+        SELECT {_COLUMNS}, updated_at FROM entities
          WHERE entity_id = ANY (CAST(:entity_ids AS text[]))
          ORDER BY entity_id, machine
            FOR UPDATE SKIP LOCKED
     )
     SELECT entity_id, machine, l.state, l.context, l.deadlines, l.last_applied_sequence,
-           l.last_applied_event_id, l.last_trigger, l.correlation_id, l.contract_hash
+           l.last_applied_event_id, l.last_trigger, l.correlation_id, l.contract_hash, l.updated_at
       FROM entities AS e LEFT JOIN locked AS l USING (entity_id, machine)
      WHERE e.entity_id = ANY (CAST(:entity_ids AS text[]))
     """  # noqa: S608
@@ -104,14 +104,20 @@ class Change(NamedTuple):
     digest: bytes
 
 
-def lock(session: Session, entity_ids: Iterable[str]) -> tuple[Stored, set[str]]:
-    """Lock all machines of these entities; those another holds are named, not waited for."""
+def lock(
+    session: Session, entity_ids: Iterable[str], since: dict[str, datetime] | None = None
+) -> tuple[Stored, set[str]]:
+    """Lock all machines of these entities; those another holds are named, not waited for. `since`
+    is told when each node's registration moved last."""
     found: dict[str, dict[str, Projection]] = {}
     held: set[str] = set()
-    for entity_id, machine, *row in session.execute(_LOCK, {"entity_ids": sorted(entity_ids)}):
+    rows = session.execute(_LOCK, {"entity_ids": sorted(entity_ids)})
+    for entity_id, machine, *row, moved_at in rows:
         if row[0] is None:
             held.add(entity_id)
         else:
+            if since is not None and machine == "registration":
+                since[entity_id] = moved_at
             found.setdefault(entity_id, {})[machine] = _projection(entity_id, machine, *row)
     return {each: machines for each, machines in found.items() if each not in held}, held
 

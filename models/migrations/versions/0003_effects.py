@@ -142,6 +142,17 @@ _STEPS = (
             CHECK (status IN ('success', 'partial', 'failed'))
     )
     """,
+    # Metrics, added to in the transaction of what they count.
+    f"""
+    CREATE TABLE metric_values (
+        slot smallint NOT NULL,
+        name text NOT NULL,
+        part text NOT NULL,
+        labels text NOT NULL,
+        value double precision NOT NULL,
+        CONSTRAINT metric_values_pkey PRIMARY KEY (slot, name, part, labels)
+    ) WITH ({_BUSY})
+    """,
     """
     CREATE VIEW node_registrations AS
     SELECT r.node_id, r.registration_id, r.generation, r.deployment_id, r.environment,
@@ -178,8 +189,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW node_registrations")
     op.execute(
-        "DROP TABLE registration_outcomes, registration_gc_log, consul_rechecks, brake, heartbeats,"
-        " node_records, circuits, effect_ledger"
+        "DROP TABLE metric_values, registration_outcomes, registration_gc_log, consul_rechecks,"
+        " brake, heartbeats, node_records, circuits, effect_ledger"
     )
     op.execute("DROP INDEX dead_letters_open_effect_idx")
     op.execute("DELETE FROM dead_letters WHERE kind IS NOT NULL")
