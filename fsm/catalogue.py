@@ -11,6 +11,7 @@ KNOWN_INTENTS = frozenset(
         "postgres.delete_registration",
         "consul.register",
         "consul.deregister",
+        "consul.activate",
         "http.request",
     }
 )
@@ -66,6 +67,13 @@ NAMED_ACTIONS: Mapping[str, tuple[Action, ...]] = MappingProxyType(
                     *_WHERE,
                     *_TRACE,
                 ),
+            ),
+        ),
+        "emit_consul_activate_intent": (
+            EmitIntent(
+                "emit_consul_activate_intent",
+                "consul.activate",
+                optional_payload=_TRACE,
             ),
         ),
         "emit_consul_deregister_intent": (

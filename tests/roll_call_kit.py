@@ -238,14 +238,23 @@ class RollCall:
 
     def in_consul(self) -> set[str]:
         """The service ids that Consul's own API tells of."""
+        found = self._asked_of_consul("catalog/service")
+        prefix = self.settings.consul_node_prefix
+        return {each["ServiceID"] for each in found if each["Node"].startswith(prefix)}
+
+    def check(self, node_id: str) -> str:
+        """What Consul says of the node's health."""
+        found = self._asked_of_consul("health/checks")
+        (status,) = (each["Status"] for each in found if each["ServiceID"] == f"trial-{node_id}")
+        return str(status)
+
+    def _asked_of_consul(self, what: str) -> Any:
         assert self.settings.consul_url
         token = self.settings.consul_token
-        answer = httpx.get(
-            f"{self.settings.consul_url.reveal()}/v1/catalog/service/{SERVICE}",
+        return httpx.get(
+            f"{self.settings.consul_url.reveal()}/v1/{what}/{SERVICE}",
             headers={"X-Consul-Token": token.reveal()} if token else {},
-        )
-        prefix = self.settings.consul_node_prefix
-        return {each["ServiceID"] for each in answer.json() if each["Node"].startswith(prefix)}
+        ).json()
 
     def quiet(self) -> bool:
         return self.kit.count("inbox") == 0 and self.kit.count("intents") == 0

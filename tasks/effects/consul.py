@@ -46,12 +46,15 @@ class ConsulHandler:
         outcomes: dict[UUID, Done | Failed] = {}
         removals: dict[str, Removal] = {}
         registrations: dict[str, Registration] = {}
+        activations: dict[str, Removal] = {}
         for each in claimed:
             try:
                 if each.kind == "consul.register":
                     registrations[str(each.intent_id)] = registration(each.payload)
                 elif each.kind == "consul.deregister":
                     removals[str(each.intent_id)] = removal(each.payload)
+                elif each.kind == "consul.activate":
+                    activations[str(each.intent_id)] = removal(each.payload)
                 else:
                     raise Malformed(f"Consul has nothing to do with {each.kind}")
             except Malformed as error:
@@ -60,6 +63,7 @@ class ConsulHandler:
         for found, made in (
             self._deregister(removals, until),
             self._register(registrations, until),
+            self._show(_owners(activations), CheckStatus.PASSING, until),
         ):
             outcomes.update((UUID(key), outcome) for key, outcome in found.items())
             calls.extend(made)
@@ -70,16 +74,8 @@ class ConsulHandler:
     ) -> tuple[dict[str, Done | Failed], list[CallOutcome]]:
         """Say of nodes (id → registration_id) whether they are alive. One that another
         registration wrote, or that is gone, is left alone. An agent runs its own checks."""
-        if self._mode is ConsulMode.AGENT:
-            return {node_id: Done() for node_id in wanted}, []
-        now = self._clock()
-
-        def check(standing: Standing) -> list[dict[str, object]]:
-            service = standing.meta.get("service_id", ""), standing.meta.get("service_name", "")
-            return [standing.unchanged(), set_check(standing.name, *service, status, now)]
-
-        nodes = {node_id: (node_id, owner, "") for node_id, owner in wanted.items()}
-        return self._change(nodes, check, until)
+        owners = {node_id: (node_id, owner, "") for node_id, owner in wanted.items()}
+        return self._show(owners, status, until)
 
     def close(self) -> None:
         self.client.close()
@@ -105,11 +101,20 @@ class ConsulHandler:
     ) -> tuple[dict[str, Done | Failed], list[CallOutcome]]:
         if self._mode is ConsulMode.AGENT:
             return consul_agent.deregister(self.client, entries, until)
-        nodes = {
-            key: (entry.node_id, entry.registration_id, entry.correlation_id)
-            for key, entry in entries.items()
-        }
-        return self._change(nodes, lambda standing: [standing.delete()], until)
+        return self._change(_owners(entries), lambda standing: [standing.delete()], until)
+
+    def _show(
+        self, nodes: Mapping[str, tuple[str, str, str]], status: CheckStatus, until: float
+    ) -> tuple[dict[str, Done | Failed], list[CallOutcome]]:
+        if self._mode is ConsulMode.AGENT:
+            return {key: Done() for key in nodes}, []
+        now = self._clock()
+
+        def check(standing: Standing) -> list[dict[str, object]]:
+            service = standing.meta.get("service_id", ""), standing.meta.get("service_name", "")
+            return [standing.unchanged(), set_check(standing.name, *service, status, now)]
+
+        return self._change(nodes, check, until)
 
     def _change(
         self,
@@ -164,6 +169,13 @@ class ConsulHandler:
 
     def _name(self, node_id: str) -> str:
         return node_name(self._prefix, node_id)
+
+
+def _owners(entries: Mapping[str, Removal]) -> dict[str, tuple[str, str, str]]:
+    return {
+        key: (entry.node_id, entry.registration_id, entry.correlation_id)
+        for key, entry in entries.items()
+    }
 
 
 def settled(sent: Sent) -> dict[str, Done | Failed]:

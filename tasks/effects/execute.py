@@ -19,16 +19,7 @@ from tasks.effects.handler import Answer, Claimed, Done, Failed, Service
 from tasks.effects.settle import CONFLICT, Claim, Executed, Settling, natural_key
 from tasks.logs import logger
 from tasks.poison import refuses
-from tasks.store import circuits, intents, ledger, partitions
-
-_RECHECK = text(
-    """
-    INSERT INTO consul_rechecks (node_id, due_at, reason)
-    SELECT DISTINCT node_id, CAST(:due_at AS timestamptz), 'a lease ran out'
-      FROM unnest(CAST(:node_ids AS text[])) AS node_id
-    ON CONFLICT (node_id) DO UPDATE SET due_at = greatest(consul_rechecks.due_at, EXCLUDED.due_at)
-    """
-)
+from tasks.store import circuits, garbage, intents, ledger, partitions
 
 
 class Effects:
@@ -104,7 +95,7 @@ class Effects:
             lease = timedelta(seconds=service.lease_seconds)
             intents.lease(session, claim.claimed, now + lease)
             if service.rechecked:
-                _recheck(session, [each.claimed.entity_id for each in found if each.lost], now)
+                garbage.look_again(session, _in_doubt(found, stale), now)
         return claim
 
     def _is_over(self, found: intents.Found) -> bool:
@@ -194,8 +185,7 @@ class Effects:
         return self._clock() if self._clock else partitions.now(session)
 
 
-def _recheck(session: Session, node_ids: Sequence[str], now: datetime) -> None:
-    """Whoever lost a lease may still write: these nodes are looked at again later."""
-    if node_ids:
-        values = {"node_ids": [*node_ids], "due_at": now + timedelta(minutes=1)}
-        session.execute(_RECHECK, values)
+def _in_doubt(found: Sequence[intents.Found], stale: Sequence[Claimed]) -> set[str]:
+    """Whoever lost a lease may still write, and what was tried before it was over may be done."""
+    lost = {each.claimed.entity_id for each in found if each.lost}
+    return lost | {each.entity_id for each in stale if each.attempt > 1}

@@ -77,12 +77,13 @@ class Kind:
     """One kind of intent: how it is undone, and which events tell what became of it.
 
     An establishing intent is dropped once its machine moved on; a removal outlives it.
-    `flag` is the field of the result's payload that says whether it was applied.
+    `flag` is the field of the result's payload that says whether it was applied. Of a kind without
+    events nobody is told: no machine waits for it.
     """
 
     name: str
-    succeeded: str
-    failed: str
+    succeeded: str | None = None
+    failed: str | None = None
     flag: str | None = None
     error_field: str = "error"
     inverse: str | None = None

@@ -54,6 +54,7 @@ KINDS = (
         inverse="consul.register",
         removal=True,
     ),
+    Kind("consul.activate"),
 )
 
 

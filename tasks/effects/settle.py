@@ -18,7 +18,7 @@ from tasks.doorbell import Room
 from tasks.effects.circuit import move_circuit
 from tasks.effects.handler import Answer, Claimed, Done, Failed, Kind, Service
 from tasks.logs import correlated, logger
-from tasks.store import dead_letters, inbox, intents, ledger
+from tasks.store import dead_letters, garbage, inbox, intents, ledger
 from tasks.store.dead_letters import EffectKey, EffectLetter
 
 MOST_HISTORY = 20
@@ -117,6 +117,8 @@ class Settling:
         ledger.record(session, fresh, now)
         intents.remove(session, made.removed)
         intents.later(session, made.again)
+        if service.rechecked:
+            garbage.look_again(session, _in_doubt(made), now)
         dead_letters.put_effects(session, made.letters)
         dead_letters.close_for(session, made.closed, "done")
         results = _results(made.ended, ours.steps, given_up, now)
@@ -159,7 +161,8 @@ class Settling:
         if barred is not None and failed.kind is not FailureKind.PERMANENT:
             made.again.append(_later(claimed, barred, claimed.tries, history))
             return
-        not_after = None if kind.removal else claimed.not_after
+        unheard = kind.removal or kind.failed is None  # no machine asks for it again
+        not_after = None if unheard else claimed.not_after
         tries = claimed.tries + 1
         match next_attempt(service.retry, tries, failed.kind, now, not_after, self._jitter()):
             case RetryAt(at=at):
@@ -171,13 +174,22 @@ class Settling:
                 entry = ledger.Entry(claimed, "conflict" if conflict else "failed", failed.error)
                 made.removed.append(claimed.intent_id)
                 made.ended.append((claimed, kind, failed))
-                if kind.removal or reason is GiveUpReason.PERMANENT_ERROR:
+                if unheard or reason is GiveUpReason.PERMANENT_ERROR:
                     made.letters.append(letter)
                 else:  # its machine is told and may ask again: the letter waits until it gives up
                     entry = entry._replace(envelope=letter.envelope(), history=letter.told())
                 made.entries.append(entry)
             case _:
                 raise AssertionError
+
+
+def _in_doubt(made: _Settlement) -> set[str]:
+    """Whose attempt was given up without an answer: it may be done after all."""
+    return {
+        claimed.entity_id
+        for claimed, _, outcome in made.ended
+        if isinstance(outcome, Failed) and outcome.kind is FailureKind.UNKNOWN
+    }
 
 
 def natural_key(claimed: Claimed, kind: str) -> ledger.Key | None:
@@ -212,16 +224,18 @@ def _results(
         if isinstance(outcome, Failed):
             payload[kind.error_field] = outcome.error or "no reason given"
             payload["permanent"] = outcome.kind is FailureKind.PERMANENT
-        envelope = Envelope.trusted(
-            message_id=uuid5(claimed.intent_id, str(claimed.attempt)),
-            correlation_id=claimed.correlation_id,
-            causation_id=claimed.causation_id,
-            emitted_at=now,
-            entity_id=claimed.entity_id,
-            message_type=kind.succeeded if isinstance(outcome, Done) else kind.failed,
-            payload=payload,
-        )
-        made.append(inbox.Addressed(claimed.domain, claimed.partition, envelope))
+        message_type = kind.succeeded if isinstance(outcome, Done) else kind.failed
+        if message_type is not None:
+            envelope = Envelope.trusted(
+                message_id=uuid5(claimed.intent_id, str(claimed.attempt)),
+                correlation_id=claimed.correlation_id,
+                causation_id=claimed.causation_id,
+                emitted_at=now,
+                entity_id=claimed.entity_id,
+                message_type=message_type,
+                payload=payload,
+            )
+            made.append(inbox.Addressed(claimed.domain, claimed.partition, envelope))
         if isinstance(outcome, Failed):
             with correlated(str(claimed.correlation_id), entity_id=claimed.entity_id):
                 logger("effects").warning(

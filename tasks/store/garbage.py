@@ -1,7 +1,7 @@
 """What the garbage collection reads and writes: who stands behind what, and who does no more."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -94,6 +94,15 @@ _SILENT = text(
        FOR UPDATE OF h SKIP LOCKED
     """
 )
+_LOOK_AGAIN = text(
+    """
+    INSERT INTO consul_rechecks (node_id, due_at, reason)
+    SELECT node_id, CAST(:due_at AS timestamptz), 'nobody knows what was written'
+      FROM unnest(CAST(:node_ids AS text[])) AS node_id
+     ORDER BY node_id
+    ON CONFLICT (node_id) DO UPDATE SET due_at = greatest(consul_rechecks.due_at, EXCLUDED.due_at)
+    """
+)
 _RECHECKS = text("SELECT node_id FROM consul_rechecks WHERE due_at <= :now")
 _RECHECKED = text(
     "DELETE FROM consul_rechecks WHERE due_at <= :now AND node_id = ANY (CAST(:node_ids AS text[]))"
@@ -180,6 +189,13 @@ def forgotten(
 def silent(session: Session, before: datetime, most: int) -> list[Silent]:
     rows = session.execute(_SILENT, {"before": before, "most": most})
     return [Silent(node_id, UUID(event), UUID(chain)) for node_id, event, chain in rows]
+
+
+def look_again(session: Session, node_ids: Collection[str], now: datetime) -> None:
+    """Have these nodes looked at in Consul, once whoever may still write had the time to."""
+    if node_ids:
+        values = {"node_ids": sorted(node_ids), "due_at": now + timedelta(minutes=1)}
+        session.execute(_LOOK_AGAIN, values)
 
 
 def rechecks(session: Session, now: datetime) -> set[str]:

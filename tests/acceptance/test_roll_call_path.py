@@ -25,6 +25,7 @@ def test_a_node_becomes_active_in_both_systems_with_its_chain_unbroken(calls: Ro
         "SELECT status, environment, generation FROM node_registrations WHERE node_id = 'happy'"
     ) == [("registered", "prod", 1)]
     assert "trial-happy" in calls.in_consul()
+    assert calls.check("happy") == "critical"
     (ack,) = calls.acknowledge("happy")
     calls.until("active", "happy", machine="handshake")
     assert calls.trail("happy") == [
@@ -42,6 +43,8 @@ def test_a_node_becomes_active_in_both_systems_with_its_chain_unbroken(calls: Ro
     known = {str(first.message_id), str(ack.message_id)} | {row[0] for row in rows}
     assert [row for row in rows if row[1] not in known] == []
     assert {row[2] for row in rows} == {str(first.correlation_id)}
+    eventually(lambda: calls.check("happy") == "passing", "the check is passing")
+    eventually(calls.quiet, "nothing waits")
     shown = calls.command("node", "happy", "--json")
     assert shown.returncode == 0, shown.stderr
     node = json.loads(shown.stdout)

@@ -100,6 +100,19 @@ def shown(ours: Settings, node_id: str) -> Any:
     return httpx.get(f"{ours.consul_url.reveal()}/v1/health/node/{name}").json()
 
 
+def test_an_active_node_is_passing_and_only_for_its_own_registration(
+    ours: Settings, handler: ConsulHandler
+) -> None:
+    perform(handler, claim("consul.register", "n1"), claim("consul.register", "n2", "r2"))
+    own, other = claim("consul.activate", "n1"), claim("consul.activate", "n2", "r1")
+    gone = claim("consul.activate", "n3")
+    assert set(perform(handler, own, other, gone).values()) == {Done()}
+    assert [shown(ours, each)[0]["Status"] for each in ("n1", "n2")] == ["passing", "critical"]
+    assert shown(ours, "n3") == []
+    perform(handler, claim("consul.deregister", "n1"))
+    assert shown(ours, "n1") == []
+
+
 def test_a_node_is_written_critical_and_again_without_harm(
     ours: Settings, handler: ConsulHandler
 ) -> None:

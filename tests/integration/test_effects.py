@@ -470,7 +470,21 @@ def test_a_service_is_known_by_its_kinds(kit: Kit) -> None:
         "postgres.delete_registration",
         "consul.register",
         "consul.deregister",
+        "consul.activate",
     }
+
+
+def test_what_may_have_been_written_is_looked_at_again(kit: Kit) -> None:
+    """An attempt without an answer, over before it could be repeated, may be in Consul."""
+    world = world_of(kit)
+    world.consul.script = [UNREACHED]
+    kit.submit(introduced("n1"))
+    world.turn()
+    kit.submit(said("n1", "commands.DeregisterNodeRequested", {"node_id": "n1"}))
+    kit.sql("UPDATE entities SET last_applied_sequence = last_applied_sequence + 1")
+    world.pass_by(10)
+    assert world.effects.run("consul").cancelled == 1
+    assert kit.sql("SELECT node_id FROM consul_rechecks") == [("n1",)]
 
 
 def sees_tick(world: World) -> int:
@@ -574,3 +588,40 @@ def test_a_machine_whose_intent_nobody_handles_does_not_start(settings: Settings
     with pytest.raises(ConfigurationError, match=r"machine backup emits http\.request"):
         refuse_unhandled([backup])
     refuse_unhandled(loaded.contract for loaded in all_machines().values())
+
+
+def acknowledged(kit: Kit, node_id: str) -> Envelope:
+    ((asked,),) = kit.sql(
+        "SELECT context->>'registration_id' FROM entities"
+        f" WHERE machine = 'handshake' AND entity_id = '{node_id}'"
+    )
+    return said(
+        node_id, "commands.NodeRegistrationAcked", {"node_id": node_id, "registration_id": asked}
+    )
+
+
+def test_a_node_that_became_active_is_shown_as_alive(kit: Kit) -> None:
+    """Ruling 25: critical until active, then passing. Nobody waits for it, and nothing follows."""
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.turn()
+    kit.submit(acknowledged(kit, "n1"))
+    world.turn()
+    assert kit.states("handshake") == {"n1": "active"}
+    *_, (shown,) = world.consul.asked
+    assert (shown.kind, shown.machine) == ("consul.activate", "handshake")
+    assert shown.payload["registration_id"] == shown.registration_id
+    assert (kit.count("intents"), kit.count("inbox"), kit.count("dead_letters")) == (0, 0, 0)
+
+
+def test_what_nobody_is_told_of_becomes_a_letter(kit: Kit) -> None:
+    world = world_of(kit)
+    kit.submit(introduced("n1"))
+    world.turn()
+    world.consul.script = [REFUSED]
+    kit.submit(acknowledged(kit, "n1"))
+    world.turn()
+    assert kit.states("handshake") == {"n1": "active"}
+    assert kit.sql("SELECT kind, reason FROM dead_letters") == [
+        ("consul.activate", "permanent_error")
+    ]
