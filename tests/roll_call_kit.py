@@ -36,7 +36,6 @@ SERVICE = "trial"
 QUICK = {"lease_seconds": 3, "reset_seconds": 1}
 # What the shipped contracts say, and what these trials make of it.
 EDITS = {
-    "handshake": {"timeout_ms: 30000": "timeout_ms: 20000"},
     "registration": {"base_ms: 1000": "base_ms: 200", "max_ms: 30000": "max_ms: 400"},
 }
 
@@ -300,7 +299,8 @@ def roll_call(
     """A roll call on a database of its own; what it started is gone afterwards."""
     for settings in isolated(servers, template):
         prefix = f"{settings.home.name[-8:]}-"
-        ours = settings.at(tick_interval_ms=100, consul_node_prefix=prefix).at(**changes)
+        ours = settings.at(tick_interval_ms=100, consul_node_prefix=prefix, ack_seconds=20)
+        ours = ours.at(**changes)
         home = Home(ours.home)
         home.create()
         folder = edited_contracts(home.path / "machines", edits)

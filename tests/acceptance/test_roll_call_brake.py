@@ -7,16 +7,20 @@ import pytest
 from tasks.heartbeats import beat
 from tasks.settings import Settings
 from tests.polling import eventually
-from tests.roll_call_kit import EDITS, RollCall, roll_call
+from tests.roll_call_kit import RollCall, roll_call
 
-_EDITS = EDITS | {"handshake": EDITS["handshake"] | {"timeout_ms: 60000": "timeout_ms: 4000"}}
 NODES = [f"n{at:03}" for at in range(100)]
 
 
 @pytest.fixture
 def calls(servers: Settings, template: str) -> Iterator[RollCall]:
-    ours = servers.at(heartbeat_interval_seconds=1, liveness_seconds=4)
-    with roll_call(ours, template, edits=_EDITS) as made:
+    with roll_call(
+        servers,
+        template,
+        heartbeat_interval_seconds=1,
+        liveness_seconds=4,
+        first_heartbeat_seconds=4,
+    ) as made:
         yield made
         made.verify()
 

@@ -13,7 +13,6 @@ from tests.roll_call_kit import EDITS, OwnConsul, RollCall, pulled, roll_call, s
 
 # Two rules more, so that a payload which the decoder takes may still fail on its way.
 _EDITS = {
-    "handshake": EDITS["handshake"],
     "registration": EDITS["registration"]
     | {
         '- "deployment_id != null"': '- "deployment_id != network_id"',

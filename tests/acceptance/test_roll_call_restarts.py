@@ -10,9 +10,7 @@ import redis
 from rollcall.devstack import throwaway_home
 from tasks.settings import Settings
 from tests.polling import eventually
-from tests.roll_call_kit import EDITS, OwnConsul, RollCall, roll_call
-
-_EDITS = EDITS | {"handshake": {"timeout_ms: 30000": "timeout_ms: 3000"}}
+from tests.roll_call_kit import OwnConsul, RollCall, roll_call
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +24,7 @@ def own_consul(consul: Path) -> Iterator[OwnConsul]:
 @pytest.fixture(scope="module")
 def calls(servers: Settings, template: str, own_consul: OwnConsul) -> Iterator[RollCall]:
     ours = servers.at(consul_url=own_consul.url, consul_timeout_ms=1500)
-    with roll_call(ours, template, edits=_EDITS) as made:
+    with roll_call(ours, template, ack_seconds=3) as made:
         yield made
         made.verify()
 
